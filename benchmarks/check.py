@@ -40,7 +40,7 @@ def loss(model, batch, key):
     return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(outputs, batch[1]))
 
 begun = time.monotonic()
-found = gradwise.check(loss, net, (x[:64], y[:64]), train=(x[:1600], y[:1600]), valid=(x[1600:], y[1600:]),
+found = gradwise.check_problem(loss, net, (x[:64], y[:64]), train=(x[:1600], y[:1600]), valid=(x[1600:], y[1600:]),
                        optimiser=optax.adam(1e-4))
 print(sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(net, eqx.is_array))), time.monotonic() - begun)
 for ran in found.ran: print(f"  {ran.name} {ran.outcome} {ran.seconds:.1f} {ran.why}")

@@ -73,7 +73,7 @@ def run_one(job: tuple[str, str, int]) -> dict[str, Any]:
     recipe = defaults.for_task(dataset.task, **alternatives()[alternative])
     metric = "r2" if dataset.task.kind == "numbers" else "error_rate"
     start = time.perf_counter()
-    results = [gradwise.fit(recipe, dataset, key=keys.from_seed(seed)) for seed in range(seeds)]
+    results = [gradwise.train(recipe, dataset, key=keys.from_seed(seed)) for seed in range(seeds)]
     return {
         "set": name,
         "alternative": alternative,

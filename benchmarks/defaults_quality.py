@@ -54,7 +54,7 @@ def run_set(name: str, seeds: int, peer_seeds: int) -> dict[str, Any]:
     ours, theirs, seconds, their_seconds, ages = [], [], [], [], []
     for seed in range(seeds):
         start = time.perf_counter()
-        result = gradwise.fit(defaults.for_data(dataset), dataset, key=keys.from_seed(seed))
+        result = gradwise.train(defaults.for_data(dataset), dataset, key=keys.from_seed(seed))
         seconds.append(time.perf_counter() - start)
         ours.append(result.metrics["test"][metric])
         ages.append(result.outcome.age_examples / result.data.rows.train)

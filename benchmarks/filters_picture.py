@@ -126,7 +126,7 @@ def train(target: Path, quick: bool, only: list[str]) -> None:
         )
         started = time.perf_counter()
         dataset = Dataset(inputs, np.zeros((len(inputs), 0)), Inputs())
-        record = gradwise.fit(recipe, dataset, key=jax.random.key(0))
+        record = gradwise.train(recipe, dataset, key=jax.random.key(0))
         filters[f"{data}_{kind}"] = np.asarray(record.predictor.network.hidden_layers[0].weight)
         told = ", ".join(f"{name} {value:.2f}" for name, value in record.metrics["valid"].items())
         print(f"{data:8} {kind:12} {time.perf_counter() - started:6.1f} s   {told}", flush=True)

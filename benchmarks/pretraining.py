@@ -124,7 +124,7 @@ def trained_on(labels: int, seed: int, data: Any, starts: dict[str, Any], scale:
     for name, start in starts.items():
         key = keys.from_seed(seed)
         optimiser = MovingAverage(Adam()) if name == "recommended" else MovingAverage(rate)
-        record = gradwise.fit(fine(labels, start, split, optimiser=optimiser), dataset, key=key)
+        record = gradwise.train(fine(labels, start, split, optimiser=optimiser), dataset, key=key)
         found[name] = record.test
     return found
 

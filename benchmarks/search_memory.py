@@ -80,7 +80,7 @@ def run_case(case: str, trials: int) -> None:
         seen = news["done"]
 
     with tempfile.TemporaryDirectory() as folder:
-        gw.search(
+        run_study(
             space,
             dataset,
             strategy=strategy,

@@ -71,6 +71,18 @@ def startup(result: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n" + _source(result)
 
 
+def exported(result: dict[str, Any]) -> str:
+    """One row a form and data set."""
+    lines = [
+        "| model | form | file, kB | one row, µs | fresh process to first prediction, s |",
+        "|---|---|---|---|---|",
+    ]
+    for row in result["rows"]:
+        cells = (f"{row['bytes'] / 1000:,.0f}", f"{row['microseconds']:,.0f}", f"{row['start_seconds']:.2f}")
+        lines.append(f"| {row['model']} | {row['form']} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n" + _source(result)
+
+
 def suite_time(result: dict[str, Any]) -> str:
     lines = ["| `make test` | measured | target |", "|---|---|---|"]
     lines += [f"| {name} | {value:.1f} | {result['asked'][name]:g} |" for name, value in result["measured"].items()]
@@ -564,6 +576,7 @@ TABLES = {
     "anytime": anytime,
     "tables_search_gpu": tables_search_gpu,
     "tables_tabm": tables_tabm,
+    "export": exported,
 }
 
 
@@ -601,7 +614,7 @@ def main() -> None:
         HERE.parent / "README.md",
         *(
             HERE.parent / "docs" / f"{name}.md"
-            for name in ("design", "optimisers", "features", "check", "search", "tables")
+            for name in ("design", "optimisers", "features", "check", "search", "tables", "export")
         ),
     ):
         before = document.read_text()

@@ -1,8 +1,8 @@
-"""`check`: what is wrong, where, and what to do next.
+"""What is wrong, where, and what to do next.
 
-    gradwise.check(loss, model, batch)                    any loss of yours: Equinox, Flax NNX, plain pytrees
-    gradwise.check(recipe, dataset)                       what `fit` would train
-    gradwise.check(record)                                what `fit` has trained: from its record alone
+    check_problem(loss, model, batch)                     any loss of the user's: Equinox, Flax NNX, plain pytrees
+    check_problem(recipe, dataset)                        what `fit` would train
+    check_problem(record)                                 what `fit` has trained: from its record alone
 
 One area after another measures and reports findings; a finding that only follows from another becomes a note; the
 verdict is one sentence with its evidence and what to do next. An area that cannot be run on this problem reports why,
@@ -267,7 +267,7 @@ def check_record(record: Fit, *, select: Names = (), ignore: Names = ()) -> Chec
     return _record(name, said, findings, results, time.monotonic() - begun, record.seed)
 
 
-def check(
+def check_problem(
     loss: Any,
     model: Any = None,
     batch: Any = None,
@@ -279,7 +279,7 @@ def check(
     keeping: CheckRunOptions = CheckRunOptions(),
     **more: Any,
 ) -> Checked:
-    """Checks a loss with its model and a batch; or `check(recipe, dataset)`; or `check(record)` of a run.
+    """Checks a loss with its model and a batch; or a recipe and its data set; or the record of a run.
 
     `only` names the checks to run. `select` and `ignore` name the findings to report, by code or by the beginning of
     one ("GW2"); a check none of whose findings are reported is not run.

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from ..journeys.folders.run_folder import Written
+from ..journeys.progress_bar import progress_here
 from ..journeys.requests.options import Request
 from ..journeys.requests.study_requests import MergeRequest, QuestionRequest, SearchRequest
 from ..journeys.requests.training_requests import (
@@ -18,11 +20,10 @@ from ..journeys.requests.training_requests import (
     PredictRequest,
     ReportRequest,
 )
-from ..journeys.run_folder import Written
 from ..records.fit import Fit
 from ..records.study import Study
 from ..runtime.errors import RequestError, WorkError
-from .terminal.output import Progress, console, one_line, say, show_plan, show_result
+from .terminal.output import console, one_line, say, show_plan, show_result
 
 Result = TypeVar("Result")
 
@@ -80,7 +81,7 @@ def _announce_plan(plan: dict[str, Any], request: FolderRequest) -> int:
 
 def _travel(journey: Callable[..., Result], request: Any, **given: Any) -> Result:
     """The result of a journey, whose progress is shown."""
-    with Progress(not request.quiet) as progress:
+    with progress_here(False if request.quiet else None) as progress:
         return journey(request, progress=progress, **given)
 
 
@@ -121,7 +122,7 @@ def _question(request: QuestionRequest, begun: float) -> int:
 
 
 def _merge(request: MergeRequest, begun: float) -> int:
-    from ..journeys.merge import run_merge
+    from ..journeys.folders.merge import run_merge
 
     return _announce_study(_travel(run_merge, request), request)
 

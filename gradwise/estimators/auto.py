@@ -21,7 +21,7 @@ from .. import defaults
 from ..evaluation.metrics import check_metric
 from ..journeys.requests.assignments import locate
 from ..journeys.requests.ranges import build_space
-from ..journeys.search import search
+from ..journeys.search import search_in
 from ..records.study import Study
 from ..records.used_rows import UsedRows
 from ..runtime import keys
@@ -168,7 +168,7 @@ class AutoEstimator(Estimator):
         if validation_data is not None:
             dataset, split = self._given_parts(dataset, validation_data)
         seed = self._seed()
-        study = search(
+        study = search_in(
             self._space(dataset, split),
             dataset,
             strategy=strategy,

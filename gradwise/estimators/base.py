@@ -27,7 +27,7 @@ from .. import defaults
 from ..curvature.objective import Examples
 from ..data.splits import HoldOut, join_parts
 from ..evaluation.metrics import check_metric
-from ..journeys.fit import fit as fit_network
+from ..journeys.fit import fit_recipe
 from ..records.fit import Fit
 from ..records.used_rows import UsedRows
 from ..runtime import keys
@@ -332,7 +332,7 @@ class NetworkEstimator(Estimator):
         recipe = self._recipe(dataset, split, key)
         if warm is not None:
             _check_same_network(warm, recipe, train)
-        record = fit_network(
+        record = fit_recipe(
             recipe,
             dataset,
             key=key,

@@ -1,5 +1,7 @@
-"""`gradwise check`: what is wrong, where, and what to do next.
+"""`gw.check` and `gradwise check`: what is wrong, where, and what to do next.
 
+    gw.check(loss, model, batch)                     your own loss: Equinox, Flax NNX, plain pytrees
+    gw.check(frame, target="price")                  data, and what `gw.fit` would train on them
     gradwise check digits                            the data, and what `fit` would train on them
     gradwise check mypackage.module:make_problem     your own loss, model and batch
     gradwise check runs/digits-20250101-120000       a finished run, from its record
@@ -22,21 +24,28 @@ from typing import Any
 
 from ..records.check import FILE as CHECK
 from ..records.check import Checked, write_checked
+from ..records.finding import Finding
+from ..records.fit import Fit
 from ..records.fit import read_fit as read_run
 from ..records.study_files import is_study
 from ..runtime import keys
 from ..runtime.errors import RequestError, nearest
 from ..specs.dataset import Dataset
 from ..specs.recipe import Recipe
-from . import run_folder as folders
 from .data_and_recipe import read_data, start_device
+from .folders import run_folder as folders
+from .model import Model
 from .progress import SILENT, AbstractProgress
+from .progress_bar import progress_here
+from .requests.given import arguments_named, python_request
 from .requests.options import DATA, flag_of
 from .requests.training_requests import CheckRequest, FitRequest
+from .shown import Shown
 
 _OWN = re.compile(r"(?P<module>[^:]+):(?P<name>\w+)")
 _FILE = re.compile(r"(?P<file>.+\.py)(:.*)?")  # a Python file, whatever follows it
 _LISTED = 12  # names in a line
+_SHOWN = 8  # findings in a short text
 _MAKES = "returns (loss, model, batch), a dictionary of the arguments of gradwise.check, or (recipe, dataset)"
 
 
@@ -140,7 +149,7 @@ def _made(text: str) -> dict[str, Any]:
 
 
 def _check_own(options: CheckRequest, keeping: Any) -> Checked:
-    from ..checking.check import check
+    from ..checking.check import check_problem
 
     made = _made(options.data)
     if "loss" not in made:
@@ -148,7 +157,7 @@ def _check_own(options: CheckRequest, keeping: Any) -> Checked:
     arguments = {"key": keys.from_seed(options.seed), **made, "keeping": keeping}
     arguments |= {name: getattr(options, name) for name in ("only", "select", "ignore") if getattr(options, name)}
     try:
-        return check(**arguments)
+        return check_problem(**arguments)
     except RequestError as problem:
         raise RequestError(f"{options.data}: {problem}") from None
 
@@ -200,13 +209,14 @@ def _report_command(text: str) -> str:
     return shlex.join(["gradwise", "report", text])
 
 
-def _work(options: CheckRequest, folder: Path, progress: AbstractProgress) -> Checked:
+def _work(options: CheckRequest, folder: Path | None, progress: AbstractProgress) -> Checked:
     from ..checking.check import CheckRunOptions, check_recipe, check_record
 
-    _check_named(options.data)
-    _check_folder(options.data)
+    if options.given.data is None:
+        _check_named(options.data)
+        _check_folder(options.data)
     given = ["--set"] * bool(options.set) + _about_data(options)
-    if _is_run(options.data):
+    if options.given.data is None and _is_run(options.data):
         unused = given + ["--only"] * bool(options.only)
         if unused:
             raise RequestError(
@@ -215,7 +225,7 @@ def _work(options: CheckRequest, folder: Path, progress: AbstractProgress) -> Ch
             )
         return check_record(read_run(Path(options.data)), select=options.select, ignore=options.ignore)
     keeping = CheckRunOptions(folder, options.resume, lambda name: progress.phase(f"checking: {name}"))
-    if _is_own(options.data):
+    if options.given.data is None and _is_own(options.data):
         if given:
             does = "sets knobs of a recipe" if options.set else "controls how a data file is read"
             raise RequestError(f"{given[0]} {does}, which your own problem does not have: omit it.")
@@ -268,3 +278,98 @@ def run_check(options: CheckRequest, progress: AbstractProgress = SILENT) -> fol
         progress.phase("writing the report")
         write_report(folder, record)
     return folders.Written(record, folder)
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class CheckResult(Shown):
+    """What a check found: the verdict in a sentence, the findings worst first, and what to do next."""
+
+    record: Checked
+    kind = "check"
+
+    @property
+    def verdict(self) -> str:
+        """What is wrong, in one sentence."""
+        return self.record.verdict
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Everything that was found, worst first."""
+        return self.record.findings
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """The findings that are errors."""
+        return self.record.errors
+
+    @property
+    def remedies(self) -> tuple[str, ...]:
+        """What to do next, in order."""
+        return self.record.remedies
+
+    @property
+    def passed(self) -> bool:
+        """Whether no error was found."""
+        return self.record.passed
+
+    def coded(self, code: str) -> tuple[Finding, ...]:
+        """The findings with this code, such as GW102."""
+        return self.record.coded(code)
+
+    def __str__(self) -> str:
+        return str(self.record)
+
+    def _lines(self) -> list[str]:
+        counts = {level: sum(one.level == level for one in self.findings) for level in ("error", "warning", "note")}
+        told = [f"{one.level} {one.code}: {one.what}" for one in self.findings if one.level != "note"]
+        more = f"{', '.join(f'{n} {level}{chr(115) * (n != 1)}' for level, n in counts.items())}; print it to see all"
+        return [f"gradwise check, {self.record.subject}: {self.verdict}", *told[:_SHOWN], more]
+
+
+def _is_problem(thing: Any) -> bool:
+    """Whether a check is asked for code or a record, rather than for data."""
+    from ..checking.subject import Subject
+
+    return isinstance(thing, Recipe | Fit | Subject) or (callable(thing) and not hasattr(thing, "columns"))
+
+
+def check(
+    loss: Any,
+    model: Any = None,
+    batch: Any = None,
+    *,
+    seed: int = 0,
+    only: str | Sequence[str] = (),
+    select: str | Sequence[str] = (),
+    ignore: str | Sequence[str] = (),
+    progress: bool | None = None,
+    **more: Any,
+) -> CheckResult:
+    """Finds out what is wrong with a loss, with data, or with a training.
+
+    `check(loss, model, batch)` tests any loss of yours; `more` describes its training: `apply`, `evaluate`, `train`,
+    `valid`, `test`, `batches`, `optimiser`, `frozen`, `task`, `columns`. `check(data, targets, target=..., ...)` tests
+    data and what `gw.fit` would train on them, with its arguments. `check(model)` judges what `gw.fit` returned, and
+    `check(recipe, dataset)` what a recipe would train.
+
+    `only` names the checks to run; `select` and `ignore` name the findings to report, by code or by the beginning of
+    one ("GW2").
+    """
+    names = {"only": only, "select": select, "ignore": ignore}
+    if isinstance(loss, Model):
+        if not isinstance(loss.record, Fit):
+            raise RequestError("a search has no single training to check: see the findings in its report.")
+        loss = loss.record
+    with arguments_named(), progress_here(progress) as shown:
+        if _is_problem(loss):
+            from ..checking.check import CheckRunOptions, check_problem
+
+            keeping = more.pop("keeping", CheckRunOptions(watch=lambda name: shown.phase(f"checking: {name}")))
+            key = more.pop("key", None)
+            key = keys.from_seed(seed) if key is None else key
+            return CheckResult(check_problem(loss, model, batch, key=key, keeping=keeping, **names, **more))
+        if batch is not None:
+            raise RequestError("a batch goes with a loss and its model: gw.check(loss, model, batch).")
+        options = {**{name: value or None for name, value in names.items()}, "seed": seed, **more}
+        request = python_request(CheckRequest, loss, model, options)
+        return CheckResult(_work(request, None, shown))

@@ -31,14 +31,14 @@ from ..specs.adapters import as_criterion
 from ..specs.priors import Choice
 from ..specs.search_space import Dimension, Space
 from ..training.loop import listening
-from . import run_folder as folders
 from .data_and_recipe import start_device
+from .folders import run_folder as folders
+from .folders.study_folder import publish_study, workplace
 from .progress import SILENT, AbstractProgress
 from .requests.assignments import locate
 from .requests.ranges import read_prior
 from .requests.study_requests import QuestionRequest
 from .search_request import PreparedSearch, prepare_search
-from .study_folder import publish_study, workplace
 
 _TRIALS_EACH = 16
 _Answer = tuple[tuple[Trial, ...], Analysis]

@@ -98,9 +98,10 @@ def start_device(on: str | None) -> None:
         raise RequestError(f"--on gpu: JAX found no GPU, only {names}. Leave out --on to use that.")
 
 
-def data_request(options: DataRequest) -> ReadRequest:
-    """How to read the data."""
-    return ReadRequest(
+def read_requested(options: DataRequest) -> Dataset:
+    """The data of a request: a file, a named set, or what a call from Python passed."""
+    given = options.given
+    request = ReadRequest(
         targets=options.target,
         drop=options.drop,
         kinds=options.kind,
@@ -108,9 +109,10 @@ def data_request(options: DataRequest) -> ReadRequest:
         group=options.group,
         time=options.time,
         weight=options.weight,
-        test=options.test,
+        test=options.test if given.test is None else given.test,
         unsupervised=options.learns_inputs,
     )
+    return read(options.data if given.data is None else given.data, request, given.targets)
 
 
 def _recommended(options: DataRequest, kind: str, unit: bool, table_rows: int | None, parts: dict[str, Any]) -> Recipe:
@@ -151,9 +153,14 @@ def resolve_for(
     assignments = assignments_of(options)
     layers = options.pretrain if isinstance(options, FitRequest) else None
     unit = takes_probabilities(assignments, dataset) if layers or kind == "inputs" else True
+    own = dict(options.given.parts)
     exchanged = any(one.path in ("model", "optimiser", "stopping") for one in assignments)
-    is_table = table_rows is not None and not exchanged
-    recipe = _recommended(options, kind, unit, table_rows if is_table else None, {} if is_table else parts)
+    is_table = table_rows is not None and not exchanged and defaults.is_for_tables(**own)
+    if options.given.recipe is not None:
+        recipe = dataclasses.replace(options.given.recipe, **own)
+    else:
+        rows = table_rows if is_table else None
+        recipe = _recommended(options, kind, unit, rows, {**({} if is_table else parts), **own})
     if layers is not None:
         assignments = expanded(assignments, len(recipe.model.layers))
     return resolve(follow_request(recipe, options, kind), assignments)
@@ -192,7 +199,7 @@ def find_in_data(recipe: Recipe, dataset: Dataset, key: Key[Array, ""]) -> tuple
 
 def read_data(options: FitRequest) -> tuple[Dataset, Resolved]:
     """The data to train on and their recipe; raises if they cannot be learned from."""
-    dataset = read(options.data, data_request(options))
+    dataset = read_requested(options)
     resolved = resolve_for(options, dataset.task.kind, dataset, table_rows=rows_of_table(dataset))
     criterion = as_criterion(resolved.recipe.criterion)
     if criterion.learns_from == "inputs" or options.pretrain is not None:

@@ -1,4 +1,7 @@
-"""`gradwise fit`: read the data, choose the recipe, train, write, report. The library does all the work.
+"""`gw.fit` and `gradwise fit`: read the data, choose the recipe, train, estimate, write, report.
+
+    model = gw.fit("houses.csv", target="price", seed=3)
+    model = gw.fit(X, y, model=my_module, optimiser=optax.adam(1e-3))
 
 Everything is validated before anything is created: options, then the folder, the data, the recipe and the device. A dry
 run stops before the device.
@@ -8,6 +11,7 @@ import dataclasses
 import importlib
 import math
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +23,7 @@ from ..checking.verdict.diagnosis import diagnose
 from ..checking.verdict.verdict import NOTHING_STANDS_OUT
 from ..data.splits import Fold
 from ..records.finding import Finding
-from ..records.fit import Fit, read_fit, write_fit
+from ..records.fit import Fit, read_fit
 from ..records.score_scale import ScoreScale
 from ..records.study_files import is_study
 from ..runtime import keys
@@ -28,17 +32,22 @@ from ..specs.dataset import Dataset
 from ..specs.paths import knobs
 from ..specs.recipe import Recipe
 from ..tracing.flow_monitor import FlowMonitor
+from ..tracking.callbacks import call_back
+from ..tracking.tracker import describe_recipe
 from ..training.cross_validation import cross_validate
 from ..training.loop import RunOptions
 from ..training.model_files import MODEL, load_predictor, load_used_rows
 from ..training.prepare import CLASS_WEIGHTS
 from ..training.train import train
-from . import run_folder as folders
 from .data_and_recipe import expected_sizes, find_in_data, read_data, resolve_for, start_device
 from .dry_run import make_plan
+from .folders import run_folder as folders
+from .model import Model, model_of_record
 from .pretraining import train_pretrained
 from .progress import SILENT, AbstractProgress
+from .progress_bar import progress_here
 from .requests.assignments import Resolved
+from .requests.given import arguments_named, documented, python_request, refuse_recipe_first
 from .requests.training_requests import FitRequest
 
 
@@ -61,7 +70,7 @@ def _with_diagnosis(result: Fit, in_data: tuple[Finding, ...] = ()) -> Fit:
     )
 
 
-def fit(
+def fit_recipe(
     recipe: Recipe,
     dataset: Dataset,
     *,
@@ -110,34 +119,43 @@ def _is_estimated(result: Fit) -> bool:
     return result.evidence.estimate is not None or result.outcome.failed
 
 
-def _train(options: FitRequest, dataset: Dataset, resolved: Resolved, work: Path, progress: AbstractProgress) -> Fit:
-    """The network of the hold-out split, trained in the folder for checkpoints."""
+def _train(
+    options: FitRequest, dataset: Dataset, resolved: Resolved, work: Path | None, progress: AbstractProgress
+) -> Fit:
+    """The network of the hold-out split, trained in the folder for checkpoints, if there is one."""
     recipe = resolved.recipe
     scale = ScoreScale.of_run(recipe, dataset.task.kind)
-    run_options = RunOptions(
-        folder=work,
-        resume=options.resume,
-        checkpoint_seconds=options.checkpoint,
-        max_seconds=_share_of_time(options),
-        watch=progress.watch,
-        monitor=FlowMonitor(every=options.watch) if options.watch else None,
-    )
     given: dict[str, Any] = {
         "key": keys.from_seed(options.seed),
         "metric": options.metric,
         "class_weight": options.class_weight,
-        "options": run_options,
     }
     progress.phase("checking the data")
     in_data = find_in_data(recipe, dataset, given["key"])
-    if options.pretrain is not None:
-        result = train_pretrained(recipe, dataset, options.pretrain, progress=progress, scale=scale, **given)
-    else:
-        length = recipe.stopping.limit_examples(expected_sizes(recipe, dataset)[0])
-        progress.training("training", length=length, scale=scale)
-        threading.Thread(target=_load_what_reports).start()
-        result = train(recipe, dataset, **given)
-    return _with_diagnosis(result.with_command(options.command(resolved.changes)), in_data)
+    with call_back(options.given.callbacks, describe_recipe(recipe)) as calls:
+
+        def watch(row: dict[str, Any]) -> None:
+            progress.watch(row)
+            calls.watch(row)
+
+        given["options"] = RunOptions(
+            folder=work,
+            resume=options.resume,
+            checkpoint_seconds=options.checkpoint,
+            max_seconds=_share_of_time(options),
+            watch=watch,
+            monitor=FlowMonitor(every=options.watch) if options.watch else None,
+        )
+        if options.pretrain is not None:
+            result = train_pretrained(recipe, dataset, options.pretrain, progress=progress, scale=scale, **given)
+        else:
+            length = recipe.stopping.limit_examples(expected_sizes(recipe, dataset)[0])
+            progress.training("training", length=length, scale=scale)
+            threading.Thread(target=_load_what_reports).start()
+            result = train(recipe, dataset, **given)
+        result = _with_diagnosis(result.with_command(options.command(resolved.changes)), in_data)
+        calls.end(result)
+    return result
 
 
 def _load_what_reports() -> None:
@@ -187,12 +205,17 @@ def _estimate(options: FitRequest, dataset: Dataset, result: Fit, progress: Abst
 
 def publish_run(result: Fit, folder: Path, work: Path, *, report: bool) -> None:
     """Writes the run's files, all or none."""
+    folders.publish_files(folder, work, lambda staging: folders.write_run(result, staging, report=report))
 
-    def write(staging: Path) -> None:
-        write_fit(result, staging)
-        folders.write_model_and_report(result, staging, report=report)
 
-    folders.publish_files(folder, work, write)
+def _refuse_folds(options: FitRequest, dataset: Dataset, resolved: Resolved) -> None:
+    """Raises now, rather than after the training, if the data cannot be split into the folds."""
+    for fold in _folds(options, resolved.recipe)[:1]:
+        fold(dataset, key=keys.from_seed(options.seed))
+
+
+def _to_be_estimated(options: FitRequest, result: Fit) -> bool:
+    return bool(options.folds) and result.outcome.name not in {"interrupted", "diverged"}
 
 
 def _work(
@@ -204,8 +227,7 @@ def _work(
     progress: AbstractProgress,
 ) -> Fit:
     """Trains and estimates what is not done yet, and writes both."""
-    for fold in _folds(options, resolved.recipe)[:1]:
-        fold(dataset, key=keys.from_seed(options.seed))  # refused now rather than after the training
+    _refuse_folds(options, dataset, resolved)
     report = not options.no_report
 
     def write(result: Fit, work: Path, *, last: bool = True) -> None:
@@ -215,7 +237,7 @@ def _work(
     with folders.claim(folder, resume=options.resume, overwrite=options.overwrite) as work:
         if result is None:
             result = _train(options, dataset, resolved, work, progress)
-            estimated = bool(options.folds) and result.outcome.name not in {"interrupted", "diverged"}
+            estimated = _to_be_estimated(options, result)
             write(result, work, last=not estimated)
         else:
             kept = {"predictor": load_predictor(folder / MODEL)[0], "used": load_used_rows(folder / MODEL)}
@@ -252,3 +274,40 @@ def run_fit(options: FitRequest, progress: AbstractProgress = SILENT) -> folders
         start_device(options.on)
         result = _work(options, dataset, resolved, folder, result, progress)
     return folders.Written(result, folder)
+
+
+def _fit_in_memory(options: FitRequest, progress: AbstractProgress) -> Fit:
+    """The same journey without a folder."""
+    progress.phase(f"reading {options.data}")
+    dataset, resolved = read_data(options)
+    start_device(options.on)
+    _refuse_folds(options, dataset, resolved)
+    result = _train(options, dataset, resolved, None, progress)
+    return _estimate(options, dataset, result, progress) if _to_be_estimated(options, result) else result
+
+
+@documented(FitRequest)
+def fit(
+    data: Any,
+    targets: Any = None,
+    *,
+    recipe: Recipe | None = None,
+    set: Mapping[str, Any] | None = None,
+    callbacks: Any = (),
+    progress: bool | None = None,
+    **options: Any,
+) -> Model:
+    """Trains one network, estimates its error on held-out data, and returns it with the record of its training.
+
+    `data` is a path, a named set, a data frame, arrays `X, y` or a `Dataset`; the target is a column (`target=`) or
+    `targets`. `model`, `optimiser` and the other parts of the recipe are names, specs, modules of Equinox or Flax,
+    Optax transformations or functions; `set` holds knobs by path: `{"optimiser.learning_rate": 0.01}`. `recipe` is a
+    whole recipe instead of the recommended one. Each of `callbacks` gets every row of the history. With `out` the run
+    is written to that folder as well, with checkpoints. `progress` shows a bar, by default where it can be seen.
+    """
+    refuse_recipe_first("fit", data)
+    with arguments_named(), progress_here(progress) as shown:
+        asked = {**options, "set": set}
+        request = python_request(FitRequest, data, targets, asked, recipe=recipe, callbacks=callbacks)
+        result = _fit_in_memory(request, shown) if request.out is None else run_fit(request, shown).record
+        return model_of_record(result, None if request.out is None else Path(request.out))

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from .. import defaults
-from ..data.reading.read import read
 from ..records.evidence.fit_evidence import LayerTraining
 from ..records.fit import Fit, read_fit
 from ..records.score_scale import ScoreScale
@@ -29,9 +28,9 @@ from ..searching.layerwise.algorithm import draw_settings, layerwise, trainings_
 from ..searching.layerwise.record import record_of
 from ..specs.dataset import Dataset
 from ..training.checkpoint import digest
-from . import run_folder as folders
-from .data_and_recipe import data_request, follow_request, start_device
+from .data_and_recipe import follow_request, read_requested, start_device
 from .fit import publish_run
+from .folders import run_folder as folders
 from .pretraining import check_layers, expanded, pretrained_recipe, takes_probabilities
 from .progress import SILENT, AbstractProgress
 from .requests.assignments import assignments_of, resolve
@@ -147,7 +146,7 @@ def _read(options: SearchRequest, progress: AbstractProgress) -> tuple[Layerwise
         )
     folder = folders.choose_folder(options.out, options.name_of_data, options.resume, options.overwrite)
     progress.phase(f"reading {options.data}")
-    dataset = read(options.data, data_request(options))
+    dataset = read_requested(options)
     if dataset.task.kind == "inputs":
         raise RequestError("layerwise scores layers by a target, but the data have none: name it with --target.")
     return plan, folder, dataset

@@ -1,13 +1,14 @@
-"""A trained model as a Python object: what `gradwise fit` or `gradwise search` wrote, opened again.
+"""A trained model as a Python object: what `gw.fit` and `gw.search` return, and what the command line wrote.
 
-    model = gw.load("runs/houses")
+    model = gw.load("runs/houses")             or gw.fit(...), gw.search(...)
     model.predict(frame)                       classes or numbers for rows with the training columns, in any order
     model.predict_proba(frame)
     model.score(frame)                         accuracy, or R²; the frame holds the target
     model.test, model.test_interval            the error on the test set, and its 95 % confidence interval
     model.history, model.trials                data frames: one row per validation, one row per trial
     model.plot(model.plots[0])                 a matplotlib figure; the plots are those of the report
-    model.report("report.html")
+    model.report("report.html"); model.save("runs/mine")
+    model.export("model.onnx")                 for other programs; .stablehlo and .py too
 
 Rows are a data frame, an Arrow table, an array, or a file. As in `gradwise predict`, other columns are ignored, a
 missing one is an error that names it, and a category that training never saw counts as missing, with a warning.
@@ -16,7 +17,6 @@ missing one is an error that names it, and a category that training never saw co
 import dataclasses
 import math
 import warnings
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -29,16 +29,20 @@ from ..evaluation.metrics import measure
 from ..records.fit import Fit
 from ..records.study import Study
 from ..runtime import compilation
-from ..runtime.errors import RequestError, WorkError, nearest
-from ..runtime.files import write_whole
+from ..runtime.errors import RequestError, WorkError
 from ..specs.dataset import Classes, is_labelled
-from ..training.model_files import MODEL, load_predictor
+from ..training.model_files import MODEL, load_predictor, load_used_rows
 from ..training.predictor import AbstractPredictor
+from .folders.run_folder import claim, publish_files, write_run
+from .shown import Shown
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Model:
-    """A trained network, or the committee of a search, with the record of how it was made."""
+class Model(Shown):
+    """A trained network, or the committee of a search, with the record of how it was made.
+
+    `record` holds everything that was measured; `predictor` maps encoded rows to probabilities or numbers.
+    """
 
     record: Fit | Study
     predictor: AbstractPredictor
@@ -136,69 +140,52 @@ class Model:
         found = self.measure(rows, targets)
         return found["r2"] if "r2" in found else 1.0 - found["error_rate"]
 
-    @cached_property
-    def _figures(self) -> dict[str, Any]:
-        from ..reporting.blocks import Figure
-        from ..reporting.report import page_of
+    def export(self, path: str | Path) -> Path:
+        """Writes the model as one file for other programs: `.onnx`, `.stablehlo`, or `.py`, which needs NumPy alone."""
+        from ..exporting.export import export_model
 
-        blocks = (block for section in page_of(self.record).sections for block in section.blocks)
-        return {block.name: block for block in blocks if isinstance(block, Figure)}
+        return export_model(self.predictor, path)
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Writes the folder that the command line would have written, with its report; `gw.load` opens it again."""
+        folder = Path(path)
+        if folder.exists() and not overwrite:
+            raise RequestError(f"{folder} already exists: choose another folder, or replace it with overwrite=True.")
+        record = dataclasses.replace(self.record, predictor=self.predictor)
+        with claim(folder, resume=False, overwrite=overwrite) as work:
+            publish_files(folder, work, lambda staging: write_run(record, staging))
+        return folder
 
     @property
-    def plots(self) -> tuple[str, ...]:
-        """The names that `plot` knows."""
-        return tuple(self._figures)
+    def kind(self) -> str:  # type: ignore[override]
+        return "model" if isinstance(self.record, Fit) else "model of a search"
 
-    def plot(self, name: str, ax: Any = None) -> Any:
-        """A picture of the report, drawn into a new matplotlib figure or into `ax`; returns the figure."""
-        if name not in self._figures:
-            raise RequestError(f"this model has no plot `{name}`.{nearest(name, self.plots)}")
-        figure = self._figures[name]
-        if ax is None:
-            import matplotlib.pyplot as plt
 
-            ax = plt.subplots(figsize=(figure.width / 72, figure.height / 72))[1]
-        figure.draw(ax)
-        ax.set_title(figure.title)
-        return ax.figure
-
-    def report(self, path: str | Path) -> Path:
-        """Writes the report, one self-contained page."""
-        from ..reporting.report import report
-
-        try:
-            write_whole(Path(path), report(self.record).encode())
-        except OSError as problem:
-            raise WorkError(f"could not write {path}: {problem.strerror or problem}.") from None
-        return Path(path)
-
-    def _told(self) -> list[str]:
-        from ..reporting.report import verdict
-
-        said = verdict(self.record)
-        kind = "gradwise model" if isinstance(self.record, Fit) else "gradwise model of a search"
-        return [f"{kind}, {self.record.data.name or 'data'}: {said.headline}", said.interval, said.story]
-
-    def __repr__(self) -> str:
-        return "\n".join(filter(None, self._told()))
-
-    def _repr_html_(self) -> str:
-        from ..reporting.html import render_card
-
-        first = next(iter(self._figures.values()), None)
-        return render_card(self._told(), first)
+def model_of_record(record: Fit | Study, folder: Path | None = None) -> Model:
+    """The model of a finished journey, whose files are in the folder, if it wrote any; raises if there is none."""
+    if record.predictor is None and folder is not None and (folder / MODEL).is_file():
+        return load(folder)
+    if record.predictor is None:
+        why = next((one.what for one in record.findings if one.level == "error"), "no network could be trained.")
+        raise WorkError(why)
+    failure = next((one for one in record.findings if one.level == "error"), None)
+    if isinstance(record, Fit) and record.outcome.failed and failure is not None:
+        warnings.warn(f"{failure.what} {failure.next}".strip(), RuntimeWarning, stacklevel=4)
+    return Model(record, record.predictor)
 
 
 def load(path: str | Path, *, classes: tuple[Any, ...] = ()) -> Model:
-    """Opens the run or study in a folder that the command line or `write_fit` wrote, ready to predict.
+    """Opens the run or study in a folder that the command line or `Model.save` wrote, ready to predict.
 
-    `classes` are your own parts that its recipe names.
+    `classes` are your own classes and functions that its recipe names; of a network whose code cannot be written down,
+    such as `equinox.nn.MLP`, pass a network of the same shape, which gets the trained weights.
     """
     from ..reporting.report import read_record
 
     folder = Path(path)
     if not (folder / MODEL).is_file():
         raise RequestError(f"{folder} has no {MODEL}: it is not the folder of a finished run.")
-    record = read_record(folder, classes)
+    record = read_record(folder, tuple(classes))
     assert isinstance(record, Fit | Study)  # only these have a model file
-    return Model(record, load_predictor(folder / MODEL, classes)[0])
+    record = dataclasses.replace(record, used=load_used_rows(folder / MODEL))
+    return Model(record, load_predictor(folder / MODEL, tuple(classes))[0])

@@ -1,11 +1,17 @@
-"""`gradwise search`: read the data, search, diagnose, estimate, write, report. The library does all the work.
+"""`gw.search` and `gradwise search`: read the data, search, diagnose, estimate, write, report.
+
+    model = gw.search("houses.csv", target="price", budget="10min")
+    model = gw.search(X, y, trials=32, range={"optimiser.learning_rate": gw.LogUniform(1e-4, 1.0)})
 
 Everything is validated before anything is created: options, then the folder, the data, the space and the device.
-`study_folder.py` describes the folder's contents during and after a search.
+`folders/study_folder.py` describes the folder's contents during and after a search.
 """
 
 import dataclasses
 import json
+import time
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +34,22 @@ from ..searching.strategies.contract import AbstractStrategy, History
 from ..searching.strategies.population_based_training import PopulationBasedTraining
 from ..searching.strategies.recommended import Recommended
 from ..specs.dataset import Dataset
+from ..specs.recipe import Recipe
 from ..specs.search_space import Space
+from ..tracking.callbacks import Callbacks, call_back
+from ..tracking.tracker import describe_recipe
 from ..training.prepare import CLASS_WEIGHTS
-from . import run_folder as folders
 from .data_and_recipe import expected_sizes, find_in_data, start_device
 from .dry_run import choices, data_section, folder_word
+from .folders import run_folder as folders
+from .folders.study_folder import publish_study, study_file, with_store, workplace
+from .model import Model, model_of_record
 from .progress import SILENT, AbstractProgress, Watch
+from .progress_bar import progress_here
+from .requests.given import arguments_named, documented, python_request, refuse_recipe_first
+from .requests.strategies import is_layerwise
 from .requests.study_requests import STUDY_FILE, SearchRequest
 from .search_request import PreparedSearch, prepare_search
-from .study_folder import publish_study, study_file, with_store, workplace
 
 NESTED = "nested.json"
 
@@ -53,7 +66,7 @@ def _check_strategy(prepared: PreparedSearch) -> None:
 
 
 def _study_options(
-    prepared: PreparedSearch, work: Path, progress: AbstractProgress, begun: float | None
+    prepared: PreparedSearch, work: Path | None, progress: AbstractProgress, begun: float | None, calls: Callbacks
 ) -> StudyOptions:
     options = prepared.options
     watch = progress.searching(prepared.budget, prepared.space, prepared.dataset, metric=prepared.metric)
@@ -68,6 +81,7 @@ def _study_options(
         say=lambda plan: progress.tell(f"plan     {plan}"),
         settings=prepared.settings,
         begun=begun,
+        trial_ended=calls.trial_ended,
     )
 
 
@@ -107,7 +121,7 @@ class Procedure:
         return dataclasses.replace(study, estimates=dataclasses.replace(study.estimates, nested=found))
 
 
-def search(
+def search_in(
     space: Space,
     dataset: Dataset,
     *,
@@ -177,26 +191,36 @@ def _estimate(
     return procedure.estimate(study, budget, prepared.options.on, **watching)
 
 
+def _procedure(prepared: PreparedSearch) -> Procedure:
+    """What the search repeats, on a device that has started; raises if the strategy cannot."""
+    options = prepared.options
+    start_device(options.on)
+    _check_strategy(prepared)
+    own = (prepared.space, prepared.dataset, prepared.strategy, keys.from_seed(options.seed), prepared.metric)
+    return Procedure(*own, options.class_weight, prepared.plan)
+
+
+def _called(prepared: PreparedSearch) -> AbstractContextManager[Callbacks]:
+    """The callbacks of a call from Python, begun."""
+    return call_back(prepared.options.given.callbacks, describe_recipe(prepared.space.recipe))
+
+
 def search_and_write(
     prepared: PreparedSearch, folder: Path, progress: AbstractProgress, begun: float | None = None
 ) -> Study:
     """Searches, estimates and writes; returns the study as written."""
     options = prepared.options
-    key = keys.from_seed(options.seed)
-    procedure = Procedure(
-        prepared.space, prepared.dataset, prepared.strategy, key, prepared.metric, options.class_weight, prepared.plan
-    )
-    start_device(options.on)
-    _check_strategy(prepared)
-    with workplace(folder, options) as work:
+    procedure = _procedure(prepared)
+    with workplace(folder, options) as work, _called(prepared) as calls:
         progress.phase("starting")
-        study = _search(prepared, procedure, work, _study_options(prepared, work, progress, begun))
+        study = _search(prepared, procedure, work, _study_options(prepared, work, progress, begun, calls))
         if prepared.fold_budget is not None and study.outcome != "interrupted" and study.predictor is not None:
             # Both are long; the first is not to be lost by what happens in the second.
             half = dataclasses.replace(study, outcome="interrupted")
             publish_study(half, folder, work, dataclasses.replace(options, no_report=True), progress)
             study, work = _estimate(prepared, procedure, study, folder, progress), folder
         publish_study(study, folder, work, options, progress)
+        calls.end(study, folder / "report.html" if not options.no_report else None)
         return study
 
 
@@ -281,3 +305,56 @@ def run_search(
         progress.phase(f"reading {options.data}")
         found = search_and_write(prepare_search(options), folder, progress, begun)
     return folders.Written(found, folder)
+
+
+def _search_in_memory(options: SearchRequest, progress: AbstractProgress, begun: float) -> Study:
+    """The same journey without a folder."""
+    progress.phase(f"reading {options.data}")
+    prepared = prepare_search(options)
+    procedure = _procedure(prepared)
+    with _called(prepared) as calls:
+        progress.phase("starting")
+        study = procedure.search(prepared.budget, _study_options(prepared, None, progress, begun, calls))
+        if prepared.fold_budget is not None and study.outcome != "interrupted" and study.predictor is not None:
+            study = procedure.estimate(study, prepared.fold_budget, options.on)
+        calls.end(study)
+    return study
+
+
+@documented(SearchRequest)
+def search(
+    data: Any,
+    targets: Any = None,
+    *,
+    trials: int | None = None,
+    space: Space | None = None,
+    strategy: str | AbstractStrategy | None = None,
+    plan: SearchPlan | None = None,
+    recipe: Recipe | None = None,
+    set: Mapping[str, Any] | None = None,
+    callbacks: Any = (),
+    progress: bool | None = None,
+    **options: Any,
+) -> Model:
+    """Searches for the best network that a budget of time or trials buys, and returns it with the record of the study.
+
+    The data, `recipe` and its parts, `set`, `out` and `progress` are those of `gw.fit`. `range` maps knobs to what is
+    searched, `{"model.dropout": "uniform(0, 0.5)"}` or a prior, beside the recommended ranges; `space` is a whole space
+    of its own. `strategy` is a name or an object. `plan` says how thorough the search is. Each of `callbacks` gets a
+    row for every finished trial. The model has `trials`, a data frame, beside all that one network has.
+    """
+    begun = time.monotonic()
+    refuse_recipe_first("search", data)
+    with arguments_named(), progress_here(progress) as shown:
+        named = strategy if isinstance(strategy, str) else None
+        asked = {**options, "set": set, "strategy": named}
+        if trials is not None:
+            asked["budget"] = f"{trials} trials"
+        objects = {"space": space, "strategy": None if named else strategy, "plan": plan, "callbacks": callbacks}
+        own = recipe if space is None else space.recipe
+        request = python_request(SearchRequest, data, targets, asked, recipe=own, **objects)
+        if is_layerwise(request.strategy):
+            raise RequestError("layerwise searches run from the command line: gradwise search --strategy layerwise.")
+        if request.out is None:
+            return model_of_record(_search_in_memory(request, shown, begun))
+        return model_of_record(run_search(request, shown, begun).record, Path(request.out))

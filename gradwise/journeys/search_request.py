@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from .. import defaults
-from ..data.reading.read import read
 from ..records.trial import Trial
 from ..runtime import keys
 from ..runtime.errors import RequestError
@@ -30,8 +29,8 @@ from ..specs.adapters import as_criterion
 from ..specs.dataset import Dataset
 from ..specs.paths import get
 from ..specs.search_space import Space
-from . import run_folder as folders
-from .data_and_recipe import check_network, data_request, refuse_targetless, resolve_for, rows_of_table
+from .data_and_recipe import check_network, read_requested, refuse_targetless, resolve_for, rows_of_table
+from .folders import run_folder as folders
 from .pretraining import check_varied
 from .requests.assignments import Resolved, locate, words_of
 from .requests.options import flag_of
@@ -177,7 +176,7 @@ def _schedule_ranges(resolved: Resolved, named: Iterable[str]) -> dict[str, str]
 def prepare_search(request: SearchRequest) -> PreparedSearch:
     """The request, ready to run."""
     options = add_trials(request)
-    dataset = read(options.data, data_request(options))
+    dataset = read_requested(options)
     resolved = _resolved(options, dataset)
     criterion = as_criterion(resolved.recipe.criterion)
     features = criterion.learns_from == "inputs"
@@ -186,7 +185,8 @@ def prepare_search(request: SearchRequest) -> PreparedSearch:
         _check_features(options, dataset)
         dataset = dataset if options.is_probed else dataset.without_targets()
     turned = [locate(resolved.recipe, path.removesuffix(".class"), "--set")[0] for path in options.set]
-    strategy = parse_strategy(options.strategy)
+    given = options.given
+    strategy = given.strategy or parse_strategy(options.strategy)
     ranges = options.range
     if isinstance(strategy, GridSequence) and not options.ranges:
         ranges = {**_schedule_ranges(resolved, [*turned, *ranges]), **ranges}
@@ -199,7 +199,9 @@ def prepare_search(request: SearchRequest) -> PreparedSearch:
         turned=turned,
         dataset=dataset,
     )
-    plan = _plan(options, features)
+    if given.space is not None:
+        space = dataclasses.replace(given.space, recipe=resolved.recipe)
+    plan = given.plan or _plan(options, features)
     if isinstance(strategy, PopulationBasedTraining):
         space = _changeable(space, (*options.ranges, *options.range))
         plan = _population_plan(strategy, space, options, plan)

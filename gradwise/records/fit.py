@@ -13,7 +13,7 @@ from typing import Any
 from ..runtime.errors import RequestError
 from ..runtime.files import finite, write_whole
 from ..specs.recipe import Recipe
-from ..specs.serialisation import from_plain, to_plain
+from ..specs.serialisation import from_plain, to_json
 from .data_read import DataRead
 from .evidence.fit_evidence import FitEvidence
 from .finding import Finding
@@ -23,7 +23,7 @@ from .readings import write_readings
 from .used_rows import UsedRows
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Fit:
     """One trained network and the record of its training.
 
@@ -54,6 +54,11 @@ class Fit:
     @property
     def test(self) -> float:
         return self.metrics["test"][self.metric]
+
+    def __repr__(self) -> str:
+        low, high = self.test_interval
+        found = f"{self.metric}={self.test:.4g}, test_interval=({low:.4g}, {high:.4g})"
+        return f"Fit({self.data.name!r}, task={self.task!r}, {found}, outcome={self.outcome.name!r}, seed={self.seed})"
 
     def with_command(self, command: str) -> "Fit":
         """The record with the shell line that repeats it."""
@@ -88,7 +93,7 @@ def write_fit(record: Fit, folder: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    write_whole(folder / "recipe.json", json.dumps(to_plain(record.recipe), indent=2).encode())
+    write_whole(folder / "recipe.json", to_json(record.recipe, incomplete=True).encode())
     buffer = io.BytesIO()
     pq.write_table(pa.table(record.history), buffer)
     write_whole(folder / "history.parquet", buffer.getvalue())
@@ -105,7 +110,7 @@ def read_fit(folder: Path, classes: tuple[Any, ...] = ()) -> Fit:
         raise RequestError(f"{folder} is not the folder of a finished run: it has no {', '.join(missing)}.")
     try:
         result = json.loads((folder / "result.json").read_text())
-        recipe = from_plain(json.loads((folder / "recipe.json").read_text()), classes=classes)
+        recipe = from_plain(json.loads((folder / "recipe.json").read_text()), classes=classes, incomplete=True)
         if not isinstance(recipe, Recipe):
             raise RequestError("recipe.json contains no recipe.")
         history = pq.read_table(folder / "history.parquet").to_pydict()

@@ -64,6 +64,10 @@ def _form(values: list[Any]) -> str:
     return "json"
 
 
+def _plain_text(value: Any) -> str:
+    return json.dumps(to_plain(value, incomplete=True))
+
+
 def _table(trials: tuple[Trial, ...]) -> Any:
     import pyarrow as pa
 
@@ -73,14 +77,15 @@ def _table(trials: tuple[Trial, ...]) -> Any:
         fields.append(pa.field(name, kind))
     for path in dict.fromkeys(path for trial in trials for path in trial.values):
         form = _form([trial.values[path] for trial in trials if path in trial.values])
-        write: Callable[[Any], Any] = (lambda value: json.dumps(to_plain(value))) if form == "json" else lambda x: x
+        write: Callable[[Any], Any] = _plain_text if form == "json" else lambda x: x
         kind = "string" if form == "json" else form
         column = [write(trial.values[path]) if path in trial.values else None for trial in trials]
         arrays.append(pa.array(column, type=kind))
         fields.append(pa.field(path, kind, metadata={_FORM: form.encode()}))
     for name in TEXTS:
-        plain = (to_plain(trial.recipe) if name == "recipe" else finite(trial.curve) for trial in trials)
-        arrays.append(pa.array([json.dumps(item) for item in plain], type="string"))
+        recipes = name == "recipe"
+        texts = [_plain_text(one.recipe) if recipes else json.dumps(finite(one.curve)) for one in trials]
+        arrays.append(pa.array(texts, type="string"))
         fields.append(pa.field(name, "string"))
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
@@ -120,7 +125,7 @@ def _recipes(classes: tuple[Any, ...]) -> Callable[[str], Recipe]:
 
     @functools.cache
     def part(text: str) -> Any:
-        return from_plain(json.loads(text), classes=classes)
+        return from_plain(json.loads(text), classes=classes, incomplete=True)
 
     def recipe(text: str) -> Recipe:
         plain = json.loads(text)

@@ -11,13 +11,14 @@ from collections.abc import Callable
 from typing import Any
 
 _NAMES = {
-    "specs.adapters": "BuiltModel FunctionCriterion OutputCriterion",
+    "specs.adapters": "BuiltModel FunctionCriterion OutputCriterion OptaxOptimiser",
     "specs.contracts": (
         "Batch Scores AbstractSplit AbstractScaler AbstractBatches AbstractModel AbstractCriterion AbstractOptimiser "
         "AbstractStopping"
     ),
     "specs.dataset": "Dataset Column InputLayout Classes Labels Numbers Inputs",
     "specs.fitted_scaler": "FittedScaler",
+    "specs.flax_models": "LinenNetwork LinenModel NnxNetwork NnxModel",
     "specs.knobs": "Spec knob switch",
     "specs.networks": "Network",
     "specs.paths": "Buffer replace",
@@ -161,7 +162,7 @@ _NAMES = {
     "searching.strategies.random_search": "Random Sobol",
     "searching.strategies.recommended": "Recommended",
     "searching.strategies.successive_halving": "SuccessiveHalving",
-    "checking.check": "check check_recipe check_record",
+    "checking.check": "check_problem check_recipe check_record",
     "checking.flow.coordinate_check": "coordinate_check",
     "checking.learning.bias_variance": "find_variance recipe_variance bias_variance",
     "checking.learning.largest_rate": "largest_rate",
@@ -175,7 +176,14 @@ _NAMES = {
     "evaluation.trials.expected_best": "expected_best",
     "evaluation.trials.knob_relevance": "relevance_of",
     "evaluation.trials.selection_bias": "weighted_estimate",
+    "tracking.callbacks": "call_back",
+    "tracking.mlflow_runs": "MLflow",
+    "tracking.tensorboard_files": "TensorBoard",
+    "tracking.tracker": "AbstractTracker describe_recipe",
+    "tracking.wandb_runs": "WandB",
+    "exporting.export": "export_model",
     "reporting.report": "report write_report read_record",
+    "journeys.check": "check CheckResult",
     "journeys.fit": "fit",
     "journeys.model": "Model load",
     "journeys.search": "search",

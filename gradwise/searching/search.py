@@ -29,6 +29,7 @@ from ..records.finding import Finding
 from ..records.readings import find_readings, next_reading
 from ..records.study import Study
 from ..records.study_analysis import Analysis
+from ..records.trial import Trial
 from ..records.used_rows import UsedRows
 from ..runtime import compilation, keys, machine_description
 from ..runtime.errors import RequestError, WorkError
@@ -93,9 +94,10 @@ class StudyOptions:
     """How to run a search, as opposed to what to search: with a number of trials, none of this changes the trials.
 
     `folder` stores the study (its journal, the best networks); `store` puts the trials elsewhere: a file, or a database
-    such as `postgresql://...`, under `name`. `on` chooses the workers: see `executor_choice.py`. `say` receives the
-    plan before the first trial. The clock (`time.monotonic`) starts at `begun`, if given. `settings` are the contents
-    of the study file. Running trainings are checkpointed to the folder every `checkpoint_seconds`.
+    such as `postgresql://...`, under `name`. `on` chooses the workers: see `executor_choice.py`. `watch` hears how far
+    the study has come, `trial_ended` gets each trial that this run has finished and written down, `say` the plan before
+    the first trial. The clock (`time.monotonic`) starts at `begun`, if given. `settings` are the contents of the study
+    file. Running trainings are checkpointed to the folder every `checkpoint_seconds`.
     """
 
     folder: Path | None = None
@@ -105,6 +107,7 @@ class StudyOptions:
     on: str | None = None
     slots: AbstractSlots | None = None
     watch: Watch = silent
+    trial_ended: Callable[[Trial], Any] = silent
     say: Callable[[str], None] = silent
     begun: float | None = None
     checkpoint_seconds: float = 10.0
@@ -250,8 +253,7 @@ def run_study(
     try:
         # Who trains comes first: where nobody answers, no study is begun.
         at_once = trials_at_once(effort.trials, effort.folds, by_time=budget.trials is None)
-        running: dict[str, Any] = {"slots": options.slots, "checkpoints": checkpoints, "at_once": at_once}
-        hired = choose_executor(options.on, data, space, **running)
+        hired = choose_executor(options.on, data, space, slots=options.slots, checkpoints=checkpoints, at_once=at_once)
         with hired as executor, listening() as asked:
             store = _open_store(options, about)
             _tell_plan(effort, space, budget, options)
@@ -264,6 +266,7 @@ def run_study(
                 store=store,
                 contenders=Contenders(options.folder),
                 watch=options.watch,
+                trial_ended=options.trial_ended,
                 asked=asked,
                 after=answer.update,
                 begun=begun,

@@ -1,9 +1,9 @@
-"""Adapters for the user's own code: a built module as a model, a plain function as a criterion.
+"""Adapters for the user's own code: built modules as models, plain functions as criteria, Optax's optimisers.
 
-    recipe = gradwise.defaults.classification(model=my_equinox_module, criterion=my_loss)
+    recipe = gradwise.defaults.classification(model=my_equinox_module, criterion=my_loss, optimiser=optax.adam(1e-3))
 
 where `my_loss(model, batch, key)` returns one number for a `Batch`, or `my_loss(output, target)` one for an example,
-which curvature and per-example optimisers need.
+which curvature and per-example optimisers need. Modules of Flax, NNX or Linen, are in `flax_models`.
 """
 
 import inspect
@@ -13,11 +13,14 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import optax
 from jaxtyping import Array, Float, Key, PyTree, Scalar
 
 from ..runtime.errors import RequestError
-from .contracts import AbstractCriterion, AbstractModel, Batch, ValueAndTerms
+from .contracts import AbstractCriterion, AbstractModel, AbstractOptimiser, Batch, ValueAndTerms
+from .flax_models import as_flax_model, is_flax
 from .networks import apply, apply_batch, deterministic
+from .serialisation import Unwritten
 
 
 class BuiltModel(AbstractModel):
@@ -92,6 +95,20 @@ class OutputCriterion(AbstractCriterion):
         return losses, losses
 
 
+class OptaxOptimiser(AbstractOptimiser):
+    """An Optax transformation as it is. What was passed to it is inside its functions, so it has no knobs to search."""
+
+    transformation: Any = eqx.field(static=True)
+
+    def build(self) -> optax.GradientTransformationExtraArgs:
+        return optax.with_extra_args_support(self.transformation)
+
+    def rate(self, state: PyTree) -> Scalar:
+        """Known where the transformation was made with `optax.inject_hyperparams`; NaN elsewhere."""
+        found = optax.tree.get_all_with_path(state, "learning_rate")
+        return jnp.asarray(found[0][1] if found else jnp.nan, jnp.float32)
+
+
 def _takes_an_output(function: Callable[..., Any]) -> bool:
     """Whether a loss function takes one example, `(output, target)`, rather than `(model, batch, key)`."""
     try:
@@ -105,9 +122,11 @@ def as_model(thing: Any) -> AbstractModel:
     """The spec itself, or a spec around a module that is already built."""
     if isinstance(thing, AbstractModel):
         return thing
+    if is_flax(thing):
+        return as_flax_model(thing)
     if callable(thing):
         return BuiltModel(thing)
-    raise TypeError(f"a recipe's `model` must be a spec or a callable module; got {type(thing).__name__}.")
+    raise TypeError(f"expected a model such as `Mlp()`, or a module of Equinox or Flax; got {_word(thing)}.")
 
 
 def as_criterion(thing: Any) -> AbstractCriterion:
@@ -116,4 +135,17 @@ def as_criterion(thing: Any) -> AbstractCriterion:
         return thing
     if callable(thing):
         return OutputCriterion(thing) if _takes_an_output(thing) else FunctionCriterion(thing)
-    raise TypeError(f"a recipe's `criterion` must be a spec or a function; got {type(thing).__name__}.")
+    raise TypeError(f"expected a criterion such as `Supervised()`, or a loss function; got {_word(thing)}.")
+
+
+def as_optimiser(thing: Any) -> AbstractOptimiser:
+    """The spec itself, or a spec around an Optax transformation."""
+    if isinstance(thing, AbstractOptimiser):
+        return thing
+    if isinstance(thing, optax.GradientTransformation | Unwritten):
+        return OptaxOptimiser(thing)
+    raise RequestError(f"expected an optimiser such as `Adam()`, or an Optax transformation; got {_word(thing)}.")
+
+
+def _word(thing: Any) -> str:
+    return f"the text {thing!r}" if isinstance(thing, str) else f"an object of type {type(thing).__name__}"

@@ -325,12 +325,12 @@ def _prior_from_plain(plain: dict[str, Any], classes: tuple[Any, ...]) -> Abstra
 def space_to_plain(space: Space) -> dict[str, Any]:
     """The space as JSON values."""
     dimensions = [{"path": d.path, **_prior_to_plain(d.prior)} for d in space.dimensions]
-    return {"recipe": to_plain(space.recipe), "dimensions": dimensions}
+    return {"recipe": to_plain(space.recipe, incomplete=True), "dimensions": dimensions}
 
 
 def space_from_plain(plain: dict[str, Any], classes: tuple[Any, ...] = ()) -> Space:
     """The space that `space_to_plain` wrote."""
-    recipe = from_plain(plain["recipe"], classes=classes)
+    recipe = from_plain(plain["recipe"], classes=classes, incomplete=True)
     declared = {name: declaration for name, declaration, _ in knobs(recipe)}
     found = []
     for item in plain["dimensions"]:

@@ -3,7 +3,8 @@
     assert from_json(to_json(recipe)) == recipe
 
 A part is written as its public name with its fields: `{"class": "gradwise:Sgd", "learning_rate": 0.03, ...}`; a class
-of the user's own as `module:Class`. Loading imports nothing outside gradwise, runs no constructor chosen by a file
+of the user's own as `module:Class`, and a value without a written form, such as an Optax transformation, as the name of
+its type. Loading imports nothing outside gradwise, runs no constructor chosen by a file
 and never unpickles: other classes must be passed in.
 """
 
@@ -33,10 +34,10 @@ def public_path(thing: Any) -> str:
     return f"{thing.__module__}:{thing.__qualname__}"
 
 
-def _encode(value: Any, arrays: dict[str, np.ndarray] | None, path: str) -> Any:
+def _encode(value: Any, arrays: dict[str, np.ndarray] | None, path: str, incomplete: bool = False) -> Any:
     if isinstance(value, eqx.Module):
         fields = {
-            f.name: _encode(getattr(value, f.name), arrays, f"{path}.{f.name}" if path else f.name)
+            f.name: _encode(getattr(value, f.name), arrays, f"{path}.{f.name}" if path else f.name, incomplete)
             for f in dataclasses.fields(value)
         }
         return {"class": public_path(type(value)), **fields}
@@ -47,13 +48,25 @@ def _encode(value: Any, arrays: dict[str, np.ndarray] | None, path: str) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, (tuple, list)):
-        return [_encode(item, arrays, f"{path}.{index}") for index, item in enumerate(value)]
+        return [_encode(item, arrays, f"{path}.{index}", incomplete) for index, item in enumerate(value)]
     if isinstance(value, (jax.Array, np.ndarray)) and arrays is not None:
         arrays[path] = np.asarray(value)
         return {"array": path}
     if isinstance(value, types.FunctionType):
         return {"function": public_path(value)}
+    if incomplete:
+        return {"unwritten": type(value).__name__}
     raise RequestError(f"`{path}` holds a {type(value).__name__}, which cannot be saved. Make it a spec.")
+
+
+@dataclasses.dataclass(frozen=True)
+class Unwritten:
+    """Stands in a recipe that was read from a file for a value that has no written form."""
+
+    kind: str
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        raise RequestError(f"the {self.kind} of this recipe was not saved: pass the recipe that you trained with.")
 
 
 def _find(name: str, given: Mapping[str, Any]) -> Any:
@@ -79,6 +92,8 @@ def _decode(value: Any, find: Callable[[str], Any], arrays: Mapping[str, Any]) -
         return value
     if set(value) == {"number"}:
         return float(value["number"])
+    if set(value) == {"unwritten"}:
+        return Unwritten(str(value["unwritten"]))
     if set(value) == {"function"}:
         return find(value["function"])
     if set(value) == {"array"}:
@@ -88,6 +103,8 @@ def _decode(value: Any, find: Callable[[str], Any], arrays: Mapping[str, Any]) -
     if not isinstance(value.get("class"), str):
         raise RequestError("a part without its class: the file was not written by gradwise.")
     kind = find(value["class"])
+    if isinstance(kind, Unwritten):
+        return kind
     fields = {name: _decode(item, find, arrays) for name, item in value.items() if name != "class"}
     known = {field.name for field in dataclasses.fields(kind)}
     if set(fields) - known or (not issubclass(kind, Spec) and known - set(fields)):
@@ -108,16 +125,30 @@ def _decode(value: Any, find: Callable[[str], Any], arrays: Mapping[str, Any]) -
     return module
 
 
-def to_plain(module: Any, arrays: dict[str, np.ndarray] | None = None) -> Any:
-    """A module as JSON values. Arrays go into `arrays` under their paths; without it they are refused."""
-    return _encode(module, arrays, "")
+def to_plain(module: Any, arrays: dict[str, np.ndarray] | None = None, *, incomplete: bool = False) -> Any:
+    """A module as JSON values. Arrays go into `arrays` under their paths; without it they are refused.
+
+    With `incomplete`, for the record of what was trained, only the type of a value without a written form is kept.
+    """
+    return _encode(module, arrays, "", incomplete)
 
 
-def from_plain(plain: Any, arrays: Mapping[str, Any] | None = None, classes: tuple[Any, ...] = ()) -> Any:
-    """The module that `to_plain` wrote."""
-    given = {public_path(item): item for item in classes}
+def from_plain(
+    plain: Any, arrays: Mapping[str, Any] | None = None, classes: tuple[Any, ...] = (), *, incomplete: bool = False
+) -> Any:
+    """The module that `to_plain` wrote. With `incomplete`, code that was not passed in is left out of it.
+
+    `classes` are the classes and functions of the user's own, or modules of these classes.
+    """
+    kinds = [item if hasattr(item, "__qualname__") else type(item) for item in classes]
+    given = {f"{kind.__module__}:{kind.__qualname__}": kind for kind in kinds}
+
+    def find(name: str) -> Any:
+        known = name in given or name.partition(":")[0].partition(".")[0] == _OURS
+        return Unwritten(name) if incomplete and not known else _find(name, given)
+
     try:
-        return _decode(plain, lambda name: _find(name, given), arrays or {})
+        return _decode(plain, find, arrays or {})
     except RequestError:
         raise
     except (TypeError, ValueError, AttributeError, OverflowError, RecursionError) as problem:
@@ -125,9 +156,9 @@ def from_plain(plain: Any, arrays: Mapping[str, Any] | None = None, classes: tup
         raise RequestError(f"the file was not written by gradwise ({type(problem).__name__}: {told}).") from problem
 
 
-def to_json(recipe: Any) -> str:
+def to_json(recipe: Any, *, incomplete: bool = False) -> str:
     """A recipe as JSON text; numbers are written so that they come back exactly."""
-    return json.dumps(to_plain(recipe), indent=2)
+    return json.dumps(to_plain(recipe, incomplete=incomplete), indent=2)
 
 
 def from_json(text: str, classes: tuple[Any, ...] = ()) -> Any:

@@ -26,8 +26,9 @@ class RunOptions:
     """How to run, as opposed to what to train: none of this changes a number in the result.
 
     Checkpoints go into `folder` every `checkpoint_seconds` between intervals and at the end; `watch` is called with
-    each row of the history. A run that is `settled` when its time is out is not resumed, because others depend on it.
-    `monitor` records the flow of signals between updates, for the record of the run.
+    each row of the history, and if it raises, a checkpoint is written first. A run that is `settled` when its time is
+    out is not resumed, because others depend on it. `monitor` records the flow of signals between updates, for the
+    record of the run.
     """
 
     folder: Path | None = None
@@ -135,8 +136,12 @@ def run_intervals(
             state, rows = intervals(problem, state, *left.next())
             lines = monitor.add(rows, earlier + begun_call - begun, earlier + time.monotonic() - begun)
             left.took(len(lines), lines[-1]["updates"], time.monotonic() - begun_call)
-            for line in lines:
-                options.watch(line)
+            try:
+                for line in lines:
+                    options.watch(line)
+            except Exception:  # of whoever watches: what was learned is not lost with it
+                save(_ending(lines[-1], problem, 0.0, options, False))
+                raise
             seconds = earlier + time.monotonic() - begun
             outcome = _ending(lines[-1], problem, seconds, options, asked.is_set())
             if outcome is not None or time.monotonic() - last_saved >= options.checkpoint_seconds:

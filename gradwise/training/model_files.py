@@ -10,7 +10,7 @@ and the training data are not needed. A `Committee` is saved as one such file to
 import dataclasses
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from ..specs.contracts import AbstractCriterion
 from ..specs.dataset import Classes, Column, Inputs, Labels, Numbers, Task
 from ..specs.fitted_scaler import FittedScaler
 from ..specs.networks import apply_batch
-from ..specs.serialisation import from_plain, to_plain
+from ..specs.serialisation import Unwritten, from_plain, to_plain
 from .committee import Committee
 from .predictor import AbstractPredictor, Predictor
 
@@ -56,12 +56,33 @@ def _task_from_plain(plain: dict[str, Any]) -> Task:
     return kinds[plain["kind"]](tuple(plain["names"]))
 
 
+def _leaves_to_plain(module: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The arrays of a module that has no written form, in order, and its type."""
+    leaves = jax.tree.leaves(eqx.filter(module, eqx.is_array))
+    return {"leaves": len(leaves), "type": type(module).__name__}, {str(n): np.asarray(a) for n, a in enumerate(leaves)}
+
+
+def _filled(plain: dict[str, Any], arrays: Mapping[str, Any], given: tuple[Any, ...]) -> Any:
+    """A module of the user's own with the arrays of the file; a criterion without arrays needs only be passed in."""
+    kind, count = plain["type"], plain["leaves"]
+    for module in given:
+        own, rest = eqx.partition(module, eqx.is_array)
+        shapes = [leaf.shape for leaf in jax.tree.leaves(own)]
+        if type(module).__name__ == kind and shapes == [arrays[str(n)].shape for n in range(count)]:
+            filled = jax.tree.unflatten(jax.tree.structure(own), [jnp.asarray(arrays[str(n)]) for n in range(count)])
+            return eqx.combine(filled, rest)
+    raise RequestError(f"it has the arrays of a `{kind}`, but not its code: pass a network like it, classes=[model].")
+
+
 def _to_head(predictor: Predictor, arrays: dict[str, np.ndarray], prefix: str = "") -> dict[str, Any]:
     """One network as JSON values, its arrays put among the others."""
     head: dict[str, Any] = {}
     for name in _PIECES:
         own: dict[str, np.ndarray] = {}
-        head[name] = to_plain(getattr(predictor, name), own)
+        try:
+            head[name] = to_plain(getattr(predictor, name), own)
+        except RequestError:  # holds functions or objects of its own: its arrays alone, to fill such a network with
+            head[name], own = _leaves_to_plain(getattr(predictor, name))
         arrays.update({f"{prefix}{name}/{path}": array for path, array in own.items()})
     return head | {"temperature": predictor.temperature}
 
@@ -119,11 +140,16 @@ def _from_head(head: dict[str, Any], whole: dict[str, Any], arrays: dict[str, An
 
     def piece(name: str) -> Any:
         own = {full.partition("/")[2]: a for full, a in arrays.items() if full.startswith(f"{name}/")}
-        return from_plain(head[name], own, classes)
+        if isinstance(head[name], dict) and "leaves" in head[name]:
+            return _filled(head[name], own, tuple(one for one in classes if not isinstance(one, type)))
+        found = from_plain(head[name], own, classes, incomplete=name == "criterion")  # a loss is not needed to predict
+        if isinstance(found, Unwritten):
+            raise RequestError(f"`{found.kind}` is not part of gradwise. Pass it in: classes=[...].")
+        return found
 
     predictor = Predictor(
         scaler=piece("scaler"),
-        network=jax.tree.map(jnp.asarray, piece("network")),
+        network=jax.tree.map(lambda leaf: jnp.asarray(leaf) if eqx.is_array(leaf) else leaf, piece("network")),
         criterion=piece("criterion"),
         temperature=float(head["temperature"]),
         shift=piece("shift"),

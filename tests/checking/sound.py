@@ -39,10 +39,10 @@ def sound(make: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:
 
 def checked(make: Callable[[], dict[str, Any]]) -> Any:
     """What `gradwise.check` says of a problem."""
-    from gradwise import check
+    from gradwise import check_problem
 
     given = make()
-    return check(given.pop("loss"), **given)
+    return check_problem(given.pop("loss"), **given)
 
 
 # ---- data

@@ -289,7 +289,7 @@ def test_fit_learns_a_machine_and_tells_its_pseudo_likelihood():
         optimiser=HeavyBall(learning_rate=0.1, momentum=0.5),
         stopping=Off(epochs=150),
     )
-    record = gradwise.fit(recipe, Dataset(rows, np.zeros((len(rows), 0)), Inputs()), key=jr.key(0))
+    record = gradwise.train(recipe, Dataset(rows, np.zeros((len(rows), 0)), Inputs()), key=jr.key(0))
     network = record.predictor.network
     assert log_likelihood(network, jnp.asarray(pictures), log_partition(network)).mean() > -4.2
     assert (record.task, record.metric) == ("inputs", "pseudo_likelihood")
@@ -339,7 +339,7 @@ def test_joint_machine_classifies_digits():
         optimiser=HeavyBall(learning_rate=0.05, momentum=0.9),
         stopping=Off(epochs=30),
     )
-    record = gradwise.fit(recipe, dataset, key=jr.key(0))
+    record = gradwise.train(recipe, dataset, key=jr.key(0))
     assert record.metrics["test"]["error_rate"] < 0.12  # 7 % measured
     # A class can be dreamt: hidden and visible states in turn, the class held, look like that class.
     network = record.predictor.network
@@ -371,8 +371,8 @@ def test_refusals():
     rows = np.random.default_rng(0).normal(size=(60, 4))
     recipe = dataclasses.replace(learner("rbm", 3), scaler=NoScaling(), model=Rbm(3))
     with pytest.raises(RequestError, match=r"binary visible units take inputs in \[0, 1\].*UnitRange"):
-        gradwise.fit(recipe, Dataset(rows, np.zeros((60, 0)), Inputs()), key=jr.key(0))
+        gradwise.train(recipe, Dataset(rows, np.zeros((60, 0)), Inputs()), key=jr.key(0))
     labelled = Dataset(rows, np.arange(60) % 2, Classes(np.arange(2)))
     recipe = dataclasses.replace(recipe, model=LabelRbm(3), criterion=JointDivergence())
     with pytest.raises(RequestError, match=r"binary visible units take inputs in \[0, 1\]"):
-        gradwise.fit(recipe, labelled, key=jr.key(0))
+        gradwise.train(recipe, labelled, key=jr.key(0))

@@ -125,7 +125,7 @@ def a_recipe(**changes):
 def test_training_raises_the_exact_likelihood_and_lowers_the_score_that_chooses():
     """Independent units give -6 log 2 = -4.16 a row at best; the truth itself gives -3.02. Measured: -3.11."""
     data = bars(300, 0)
-    record = gradwise.fit(a_recipe(), Dataset(data, np.zeros((300, 0)), Inputs()), key=jr.key(0))
+    record = gradwise.train(a_recipe(), Dataset(data, np.zeros((300, 0)), Inputs()), key=jr.key(0))
     assert record.metric == "pseudo_likelihood"
     network = record.predictor.network
     fresh = jnp.asarray(bars(300, 1))

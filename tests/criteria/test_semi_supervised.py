@@ -202,7 +202,7 @@ def test_the_error_falls_as_unlabelled_examples_are_added() -> None:
     errors = []
     for others in (0, 50, 1247):
         chosen = recipe(stopping=Off(epochs=40_000 // (50 + others)))
-        errors.append([gradwise.fit(chosen, digits(50, others, s), key=keys.from_seed(s)).test for s in range(4)])
+        errors.append([gradwise.train(chosen, digits(50, others, s), key=keys.from_seed(s)).test for s in range(4)])
     means = np.mean(errors, axis=1)
     assert means[0] > means[1] > means[2]
     assert means[2] < 0.9 * means[0]
@@ -212,7 +212,7 @@ def test_the_error_falls_as_unlabelled_examples_are_added() -> None:
 def test_a_search_deals_the_labelled_rows_and_learns_from_all() -> None:
     space = Space(recipe(stopping=Off(epochs=2)), (Dimension("criterion.weight", LogUniform(0.1, 1.0)),))
     plan = gradwise.SearchPlan(folds=1, finalists=0, refine=False, borders=False)
-    study = gradwise.search(space, digits(60, 40, 0), budget=gradwise.Budget(trials=2), plan=plan, key=KEY)
+    study = gradwise.search(digits(60, 40, 0), space=space, trials=2, plan=plan).record
     assert study.data.rows == SetSizes(54 + 40, 6, 500)
     assert all(0.0 < trial.score < 1.0 for trial in study.trials)
     assert 0.0 < study.estimates.test < 0.95
@@ -235,7 +235,7 @@ def test_a_search_deals_the_labelled_rows_and_learns_from_all() -> None:
 )
 def test_what_cannot_be_learned_is_refused_in_one_line(parts: Any, dataset: Dataset, words: str) -> None:
     with pytest.raises(RequestError, match=words) as caught:
-        gradwise.fit(recipe(**parts), dataset, key=KEY)
+        gradwise.train(recipe(**parts), dataset, key=KEY)
     assert "\n" not in str(caught.value)
 
 
@@ -247,4 +247,4 @@ def test_blended_targets_are_refused() -> None:
 def test_inputs_of_any_range_go_with_a_squared_error() -> None:
     criterion = SemiSupervised(unsupervised=Reconstruction(SquaredError()))
     chosen = recipe(criterion=criterion, scaler=defaults.classification().scaler, stopping=Off(epochs=1))
-    assert np.isfinite(gradwise.fit(chosen, digits(50, 5, 0), key=KEY).test)
+    assert np.isfinite(gradwise.train(chosen, digits(50, 5, 0), key=KEY).test)

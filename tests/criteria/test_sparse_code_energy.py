@@ -65,7 +65,9 @@ def _recipe(model: Any, epochs: float = 20.0) -> Recipe:
 @pytest.fixture(scope="module")
 def learned() -> Any:
     """A dictionary of the digits, learned through `fit`."""
-    return gradwise.fit(_recipe(SparseDictionary(units=UNITS, penalty=PENALTY)), _dataset(_digits()[0]), key=jr.key(0))
+    return gradwise.train(
+        _recipe(SparseDictionary(units=UNITS, penalty=PENALTY)), _dataset(_digits()[0]), key=jr.key(0)
+    )
 
 
 def _batch(rows: jax.Array, weights: jax.Array, total: float) -> Batch:
@@ -195,7 +197,7 @@ def test_the_learner_by_name_and_constant_data() -> None:
     assert isinstance(recipe.model, PredictiveSparse)
     assert recipe.model.units == 6
     for constant in (0.0, 1.0):
-        record = gradwise.fit(
+        record = gradwise.train(
             replace(recipe, "scaler", NoScaling()), _dataset(np.full((60, 5), constant)), key=jr.key(0)
         )
         assert not record.outcome.failed
@@ -204,4 +206,4 @@ def test_the_learner_by_name_and_constant_data() -> None:
 
 def test_another_network_is_refused_in_a_line() -> None:
     with pytest.raises(RequestError, match=r"which AutoEncoderNetwork lacks\. Use the model SparseDictionary or P"):
-        gradwise.fit(_recipe(MlpAutoEncoder(widths=(3,))), _dataset(_digits()[0][:60]), key=jr.key(0))
+        gradwise.train(_recipe(MlpAutoEncoder(widths=(3,))), _dataset(_digits()[0][:60]), key=jr.key(0))

@@ -108,7 +108,7 @@ def test_easy_examples_first_learn_sooner_where_hard_ones_are_noise() -> None:
         recipe = gradwise.defaults.classification(
             model=Mlp(widths=(32,), dropout=0.0), batches=batches, stopping=Off(epochs=4)
         )
-        guesses = gradwise.fit(recipe, dataset, key=jr.key(seed)).predictor.predict(fresh)[:, 1] > 0.5
+        guesses = gradwise.train(recipe, dataset, key=jr.key(seed)).predictor.predict(fresh)[:, 1] > 0.5
         return float(np.mean(guesses == (fresh @ direction > 0)))
 
     for seed in range(2):  # measured: 0.82 against 0.78, both times

@@ -26,7 +26,6 @@ from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.portfolio import portfolio_of
 from gradwise.records.data_read import SetSizes
 from gradwise.runtime.errors import RequestError
-from gradwise.searching.search import StudyOptions
 from gradwise.searching.storage.budget import Budget
 from gradwise.searching.strategies.random_search import Random, Sobol
 from gradwise.specs.dataset import Column, Dataset
@@ -455,13 +454,12 @@ def test_a_network_and_a_loss_of_ones_own_are_searched_as_they_are():
     )
     space = gradwise.Space(recipe, (dimension(recipe, "optimiser.learning_rate", LogUniform(1e-3, 0.3)),))
     study = gradwise.search(
-        space,
         gradwise.Dataset(X, y, gradwise.Numbers(("wave",))),
-        budget=gradwise.Budget(trials=4),
-        key=jax.random.key(0),
+        space=space,
+        trials=4,
         plan=gradwise.SearchPlan(finalists=1, seeds=2, refine=False, borders=False),
-        options=StudyOptions(on="here"),
-    )
+        on="here",
+    ).record
     assert {trial.outcome for trial in study.trials} == {"finished"}
     assert len({trial.values["optimiser.learning_rate"] for trial in study.searched}) == 4
     assert all(isinstance(trial.recipe.model, Waves) for trial in study.trials)

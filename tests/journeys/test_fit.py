@@ -435,7 +435,7 @@ def test_python_finds_what_the_command_line_finds(table, gradwise):
     words = ("--target", "kind", *TINY, "--set", "optimiser.learning_rate=1e-5", "--no-report", "--out", "run")
     assert gradwise("fit", "flowers.csv", *words).code == 0
     shell, dataset = read_fit(Path("run")), gw.data.read("flowers.csv", gw.ReadRequest(targets=("kind",)))
-    python = gw.fit(shell.recipe, dataset, key=gw.from_seed(0))
+    python = gw.fit(dataset, recipe=shell.recipe).record
     assert _said(python) == _said(shell)
     assert any(finding.code for finding in python.findings)
     assert python.evidence.verdict.sentence == shell.evidence.verdict.sentence
@@ -444,7 +444,7 @@ def test_python_finds_what_the_command_line_finds(table, gradwise):
     estimator = gw.Classifier(optimiser=gw.Sgd(learning_rate=1e-6), stopping=gw.Off(epochs=3.0), random_state=0)
     record = estimator.fit(dataset.inputs, dataset.targets).record_
     rows = gw.Dataset(dataset.inputs, dataset.targets, gw.Classes(np.arange(3)), name="X")
-    assert _said(record) == _said(gw.fit(record.recipe, rows, key=gw.from_seed(0)))
+    assert _said(record) == _said(gw.fit(rows, recipe=record.recipe).record)
     assert record.evidence.verdict.kind
 
 
@@ -473,5 +473,5 @@ def test_rows_that_judge_themselves_are_no_copies(here):
     dataset = gw.data.read("iris")
     recipe = gw.defaults.for_data(dataset, split=gw.TrainingRows())
     recipe = dataclasses.replace(recipe, stopping=dataclasses.replace(recipe.stopping, epochs=1.0))
-    codes = {one.code for one in gw.fit(recipe, dataset, key=gw.from_seed(0)).findings}
+    codes = {one.code for one in gw.fit(dataset, recipe=recipe).record.findings}
     assert "GW201" not in codes

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gradwise.cli.terminal import output
 from gradwise.data.reading.new_rows import read_rows
+from gradwise.journeys import progress_bar
 from gradwise.models.mlp import MlpNetwork
 from gradwise.pretraining.stack import Pretrained
 from gradwise.records.fit import read_fit
@@ -148,7 +148,7 @@ def test_the_python_lines_of_the_report_repeat_it_too(place):
 
 def test_ctrl_c_in_a_layer_keeps_it_and_resume_ends_with_the_same_bits(place, gradwise, monkeypatch):
     seen: list[str] = []
-    usual = output.Progress.training
+    usual = progress_bar.ProgressBar.training
 
     def training(self, prefix, **more):
         seen.append(prefix)
@@ -158,8 +158,8 @@ def test_ctrl_c_in_a_layer_keeps_it_and_resume_ends_with_the_same_bits(place, gr
         if seen == ["layer 1 of 2", "layer 2 of 2"]:  # the second layer, and the first time
             signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(output.Progress, "training", training)
-    monkeypatch.setattr(output.Progress, "watch", watch)
+    monkeypatch.setattr(progress_bar.ProgressBar, "training", training)
+    monkeypatch.setattr(progress_bar.ProgressBar, "watch", watch)
     said = gradwise(*PRETRAIN, "--out", "cut")
     assert (said.code, said.out) == (130, "")
     assert said.err == "error: interrupted in layer 2 of 2. Progress is saved: continue with --resume.\n"

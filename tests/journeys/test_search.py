@@ -273,8 +273,8 @@ def test_python_finds_what_the_command_line_finds(search_words, table, gradwise)
     gradwise(*search_words, *words, "--finalists", "0", "--no-report", "--out", "mine")
     shell, dataset = read_study("mine"), gw.data.read("flowers.csv", gw.ReadRequest(targets=("kind",)))
     plan = gw.SearchPlan(folds=1, finalists=0, committee="seeds")
-    given = {"strategy": gw.Random(), "budget": gw.Budget(trials=6), "key": gw.from_seed(0), "plan": plan}
-    python = gw.search(shell.asked, dataset, **given, options=gw.StudyOptions(on="here"))
+    given = {"strategy": gw.Random(), "trials": 6, "plan": plan, "on": "here"}
+    python = gw.search(dataset, space=shell.asked, **given).record
     assert [trial.outcome for trial in python.trials] == [trial.outcome for trial in shell.trials]
     assert _said(python) == _said(shell)
     assert "GW501" in {finding.code for finding in python.findings}

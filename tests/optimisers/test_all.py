@@ -67,7 +67,7 @@ def test_by_its_name_it_trains_through_fit(kind: type[AbstractOptimiser]) -> Non
         Lbfgs,
     ):  # one small batch after another is not for them
         recipe = dataclasses.replace(recipe, batches=Fixed(size=1000))
-    result = gradwise.fit(recipe, _clouds(), key=jr.key(0))
+    result = gradwise.train(recipe, _clouds(), key=jr.key(0))
     assert type(result.recipe.optimiser) is kind
     assert result.outcome.name in {"finished", "stalled"}
     losses = result.history["train_loss"]

@@ -44,7 +44,7 @@ def _errors(x: np.ndarray, y: np.ndarray, sizes: Sizes, seed: int) -> tuple[floa
     begun = with_output(stack.layers, 10, Mlp(widths=(), dropout=0.0), key=jr.key(seed))
     models = (begun, Mlp(widths=widths, activation=Sigmoid(), dropout=0.0))
     first, second = (
-        gradwise.fit(dataclasses.replace(recipe, model=model), dataset, key=keys.from_seed(seed)).test
+        gradwise.train(dataclasses.replace(recipe, model=model), dataset, key=keys.from_seed(seed)).test
         for model in models
     )
     return first, second

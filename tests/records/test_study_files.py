@@ -21,6 +21,7 @@ from gradwise.runtime.errors import RequestError, WorkError
 from gradwise.specs.priors import Choice, LogInteger, LogUniform, ZeroOr
 from gradwise.specs.recipe import Recipe
 from gradwise.specs.search_space import Space, dimension, label, space_to_plain
+from gradwise.specs.serialisation import Unwritten
 
 RATE = "optimiser.optimiser.learning_rate"
 
@@ -184,12 +185,11 @@ def test_the_folder_of_a_run_is_no_study(study, tmp_path):
         read_study(tmp_path)
 
 
-def test_parts_of_the_users_own_must_be_passed_in(study, tmp_path):
+def test_parts_of_the_users_own_are_passed_in_or_left_out(study, tmp_path):
     space = make_space(model=Curved())
     own = dataclasses.replace(study, space=space, asked=space, trials=(make_trial(0, space, 0.2),))
     write_study(own, tmp_path)
-    with pytest.raises(RequestError, match=r"Curved` is not part of gradwise\. Pass it in"):
-        read_study(tmp_path)
+    assert read_study(tmp_path).trials[0].recipe.model == Unwritten(f"{Curved.__module__}:Curved")
     found = read_study(tmp_path, (Curved,))
     assert isinstance(found.trials[0].recipe.model, Curved)
     assert space_to_plain(found.space) == space_to_plain(space)

@@ -88,7 +88,7 @@ def test_a_spec_stays_itself_and_other_things_are_refused() -> None:
     criterion = Supervised(SoftmaxLoss())
     assert as_criterion(criterion) is criterion
     for adapt in (as_model, as_criterion):
-        with pytest.raises(TypeError, match="got int"):
+        with pytest.raises(TypeError, match="got an object of type int"):
             adapt(3)
 
 

@@ -82,7 +82,7 @@ def test_replace_changes_one_place_and_leaves_the_original(path: str, value: Any
 def test_replace_checks_as_when_first_made() -> None:
     with pytest.raises(RequestError, match=r"Adam\.learning_rate"):
         paths.replace(defaults.classification(), "optimiser.optimiser.learning_rate", -1.0)
-    with pytest.raises(RequestError, match=r"Recipe\.optimiser.*AbstractOptimiser"):
+    with pytest.raises(RequestError, match="expected an optimiser such as `Adam"):
         paths.replace(defaults.classification(), "optimiser", 3)
 
 
@@ -110,7 +110,7 @@ def test_replace_makes_what_a_constructor_would() -> None:
     assert type(paths.replace(_Following(), "second", np.int64(3)).second) is int  # converted
     with pytest.raises(RequestError, match="the second is less"):
         paths.replace(_Following(), "first", 3)
-    with pytest.raises(RequestError, match="must be an instance of AbstractOptimiser"):
+    with pytest.raises(RequestError, match=r"expected an optimiser.*got an object of type L1"):
         paths.replace(defaults.classification(), "optimiser", L1())
     with pytest.raises(TypeError, match="unexpected keyword"):
         paths.replace(_Following(), "third", 3)

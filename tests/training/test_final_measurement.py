@@ -23,7 +23,7 @@ def test_examples_without_a_target_are_not_judged_and_scaled_inputs_are_taken_as
     recipe = defaults.classification(
         model=Mlp(widths=(4,), dropout=0.0), batches=Reshuffled(size=10), stopping=Off(epochs=3.0)
     )
-    predictor = gradwise.fit(recipe, data, key=jax.random.key(0)).predictor
+    predictor = gradwise.train(recipe, data, key=jax.random.key(0)).predictor
     hidden = y.copy()
     hidden[::2] = -1
     half = Dataset(x, hidden, data.task)

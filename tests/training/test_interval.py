@@ -307,7 +307,7 @@ def test_driving_the_loop_oneself_gives_what_fit_gives(iris: Dataset, recipe: Re
         losses.append(float(row.valid_loss))
         if bool(row.stop) or int(row.updates) >= problem.limit_updates:
             break
-    result = gradwise.fit(recipe, iris, key=key)
+    result = gradwise.train(recipe, iris, key=key)
     assert result.history["age_examples"] == ages
     assert result.history["valid_loss"] == losses
     assert_same(result.predictor.network, eqx.combine(state.best, problem.rest))

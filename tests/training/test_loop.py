@@ -266,7 +266,7 @@ options = RunOptions(
     folder=pathlib.Path(sys.argv[1]), resume=True, checkpoint_seconds=0.0,
     watch=lambda line: print(line["updates"], flush=True),
 )
-result = gradwise.fit(recipe, dataset, key=jax.random.key(3), options=options)
+result = gradwise.train(recipe, dataset, key=jax.random.key(3), options=options)
 print("done", result.outcome.name)
 """
 
@@ -368,7 +368,7 @@ def test_fit_tells_of_a_line_search_that_gave_up(recipe: Any, iris: Dataset) -> 
     import dataclasses
 
     chosen = dataclasses.replace(recipe, optimiser=Stubborn(40.0), stopping=ENDLESS)
-    result = gradwise.fit(chosen, iris, key=jax.random.key(0))
+    result = gradwise.train(chosen, iris, key=jax.random.key(0))
     assert result.outcome.name == "stalled"
     assert "found no lower point" in str(result.outcome)
     assert np.isfinite(result.test)

@@ -204,7 +204,7 @@ def _of_rate(record: Fit, course: Course, numbers: RunNumbers) -> list[Finding]:
         return []
     (factor, what, level), present = change, numbers.present
     code = "GW502" if factor > 1 else "GW501"
-    next_ = f"{present.command} --set {present.rate_path}={present.rate * factor:.2g}" if present.rate_path else ""
+    next_ = present.with_knobs(f"{present.rate_path}={present.rate * factor:.2g}") if present.rate_path else ""
     return [found(code, what, where=present.rate_path, next=next_, level=level, rate=present.rate, factor=factor)]
 
 
@@ -235,7 +235,6 @@ def numbers_of(record: Fit, course: Course) -> RunNumbers:
 
 
 def _of_patience(record: Fit, course: Course, numbers: RunNumbers) -> list[Finding]:
-    command = numbers.present.command
     if record.outcome.name != "patience" or isinstance(record.recipe.stopping, Off):
         return []
     short = course.intervals < 2 * _QUARTERS and course.best_is_last
@@ -247,18 +246,17 @@ def _of_patience(record: Fit, course: Course, numbers: RunNumbers) -> list[Findi
     seen = f"by {100 * course.valid_falling:.0f} % in the last quarter" if falling else seen
     what = f"patience ended the run after {age:,} examples, but the validation loss was still falling, {seen}."
     path, wanted = "stopping.initial_examples", 3 * max(age, 1000)
-    step = f"{command} --set {path}={wanted} --set stopping.growth.factor=3"
+    step = numbers.present.with_knobs(f"{path}={wanted}", "stopping.growth.factor=3")
     falls: dict[str, Any] = {name: getattr(course, name) for name in ("valid_falling", "train_falling")}
     return [found("GW706", what, where=path, next=step, **falls)]
 
 
 def _of_data(record: Fit, numbers: RunNumbers) -> list[Finding]:
     told: list[Finding] = []
-    command = numbers.present.command
     constant = [one.name for one in record.data.columns if one.constant]
     if constant:
         what = f"{len(constant)} of {len(record.data.columns)} columns are constant, first `{constant[0]}`."
-        drop = f"{command} --drop {constant[0]}" if len(record.data.shape) < 2 else ""
+        drop = numbers.present.with_options(f"--drop {constant[0]}") if len(record.data.shape) < 2 else ""
         told.append(found("GW205", what, where=constant[0], next=drop, columns=constant[:20]))
     classes = record.evidence.classes.rates
     total, largest = sum(one.count for one in classes), max((one.count for one in classes), default=0)
@@ -272,7 +270,8 @@ def _of_data(record: Fit, numbers: RunNumbers) -> list[Finding]:
             f"class {worst.name} is {percent(worst.count / total)} of the examples, and {worst.errors} of "
             f"its {worst.count} are misclassified, compared with {percent(overall)} overall."
         )
-        step, names = f"{command} --class-weight balanced --metric balanced_error_rate", [one.name for one in rare]
+        step = numbers.present.with_options("--class-weight balanced", "--metric balanced_error_rate")
+        names = [one.name for one in rare]
         told.append(found("GW207", what, where=worst.name, next=step, classes=names))
     return told
 

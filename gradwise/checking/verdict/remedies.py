@@ -17,7 +17,7 @@ _EARLY = 0.05  # of the run
 
 
 def _set(present: Present, *assignments: str) -> str:
-    return f"`{present.command}{''.join(f' --set {one}' for one in assignments)}`"
+    return f"`{present.with_knobs(*assignments)}`"
 
 
 def _number(value: float) -> str:
@@ -46,7 +46,7 @@ def of_optimisation(numbers: RunNumbers, errors: Sequence[Finding]) -> list[str]
     """Bugs first, then the optimiser's knobs, then capacity: the chapter's order."""
     present = numbers.present
     told = [f"{one.code or 'error'}{f' at {one.where}' if one.where else ''}: {one.next or one.what}" for one in errors]
-    look = f"look for bugs in the training code first: `gradwise check {present.data}`"
+    look = "" if not present.command else f"look for bugs in the training code first: `{present.check}`"
     first = told or ([] if present.checked or not present.command else [look])
     tried = [*first, *_rate_remedy(numbers)]
     if numbers.still_improving and present.command:
@@ -96,7 +96,7 @@ def of_overfitting(numbers: RunNumbers) -> list[str]:
     tried.append("multi-task learning on shared layers, if there are other targets: a second `--target COLUMN`")
     if present.widths and not present.pretrained and present.task != "inputs":
         layers = f"denoising:{present.widths[0]}x{len(present.widths)}"
-        tried.append(f"unsupervised pre-training: `{present.command} --pretrain {layers}`")
+        tried.append(f"unsupervised pre-training: `{present.with_options(f'--pretrain {layers}')}`")
     if not present.unlabelled_term and not present.pretrained and present.task in {"classes", "numbers"}:
         loss = ["criterion.supervised.loss=GaussianLoss"] if present.task == "numbers" else []
         tried.append(f"an unsupervised term: {_set(present, 'criterion=SemiSupervised', *loss)}")

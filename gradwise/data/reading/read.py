@@ -1,7 +1,8 @@
-"""Reads a named set, a file or standard input into a `Dataset`.
+"""Reads a named set, a file, standard input or data in memory into a `Dataset`.
 
     read("houses.csv", ReadRequest(targets=("price",), drop=("id",)))
     read("digits", ReadRequest())
+    read(frame, ReadRequest(targets=("price",)))                         or read(X, ReadRequest(), y)
     read("faces.npy", ReadRequest())                                     no target: the inputs themselves are learned
     read("houses.csv", ReadRequest(unsupervised=True))                   all columns are inputs
 
@@ -25,6 +26,7 @@ import numpy as np
 from ...runtime.errors import RequestError, nearest
 from ...specs.dataset import Dataset, Inputs, Task
 from . import files, named_sets
+from .at_hand import load_at_hand
 from .columns import Field, fields_of
 from .files import Loaded
 from .tables import Encoded, check_kinds, check_names, encode_table, from_frame, infer, listed, missing_notes
@@ -46,7 +48,7 @@ class ReadRequest:
     group: str | None = None
     time: str | None = None
     weight: str | None = None
-    test: str | None = None
+    test: Any = None
     unsupervised: bool = False
 
     @property
@@ -318,9 +320,39 @@ def _of_arrays(loaded: Loaded, request: ReadRequest) -> Dataset:
     return replace(dataset, test=Dataset(others, official, task, name=loaded.test.name))
 
 
-def read(source: str, request: ReadRequest = ReadRequest()) -> Dataset:
-    """Reads a named set, a file or standard input ("-", delimited text)."""
+def _as_given(dataset: Dataset, request: ReadRequest, targets: Any) -> Dataset:
+    """A data set that is already one; raises on what only applies to columns and files."""
+    asked = {"target": request.targets, "drop": request.drop, "kind": request.kinds, "task": request.task}
+    asked |= {"targets": targets, **{option[2:]: name for option, name in request.helpers.items()}}
+    for name, value in asked.items():
+        if value is not None and len(value):
+            raise RequestError(f"`{name}` has no effect on a Dataset, which says all about its columns: leave it out.")
+    if request.test is not None:
+        test = request.test if isinstance(request.test, Dataset) else None
+        if test is None:
+            raise RequestError("the test set of a Dataset must be a Dataset too.")
+        dataset = replace(dataset, test=test)
+    return dataset.without_targets() if request.unsupervised and dataset.task.kind != "inputs" else dataset
+
+
+def read(source: Any, request: ReadRequest = ReadRequest(), targets: Any = None) -> Dataset:
+    """Reads a named set, a file or standard input ("-", delimited text), or takes data in memory.
+
+    `targets` are those of inputs in memory, if they are not among their columns.
+    """
+    if isinstance(source, Dataset):
+        return _as_given(source, request, targets)
     text = [name for name, kind in request.kinds.items() if kind == "category"]
     wanted = [*(() if request.unsupervised else request.targets or ("y",)), *request.helpers.values()]
-    loaded = load_source(source, wanted, text, request.test)
+    test = request.test
+    test_file = str(test) if isinstance(test, str | Path) else None
+    if isinstance(source, str | Path):
+        if targets is not None:
+            raise RequestError("`targets` go with inputs in memory: name the column of a file with `target`.")
+        loaded = load_source(str(source), wanted, text, test_file)
+    else:
+        loaded = load_at_hand(source, targets)
+        loaded = loaded if test_file is None else replace(loaded, test=files.load_file(test_file, wanted, text))
+    if test is not None and test_file is None:
+        loaded = replace(loaded, test=load_at_hand(test, name="test data"))
     return _of_arrays(loaded, request) if loaded.table is None else _of_table(loaded, request)

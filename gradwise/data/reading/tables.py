@@ -20,7 +20,8 @@ import numpy as np
 
 from ...runtime.errors import RequestError, nearest
 from ...specs.dataset import Column
-from .columns import DATE_PARTS, Field, date_part, fields_of, fields_of_frame
+from .columns import Field, fields_of, fields_of_frame
+from .words_and_dates import DATE_PARTS, date_part
 
 KINDS = ("number", "category", "date")
 FEW_WORDS = 20  # a column with at most so many distinct words is a category whatever they look like
@@ -172,7 +173,7 @@ def source_of(column: Column) -> str:
 def _encode_one(field: Field, column: Column) -> tuple[np.ndarray, int]:
     """One encoded column, and how many of its values are categories not in the schema."""
     if column.kind == "date":
-        if field.moments is None and field.nature != "real":
+        if field.moments is None and field.nature != "real" and field.words[1]:
             raise RequestError(f"column `{field.name}` contained dates in training, but cannot be read as dates here.")
         if field.moments is None:  # nothing but missing values
             return np.full(len(field), np.nan), 0

@@ -55,7 +55,7 @@ class Resolved:
 
 def assignments_of(request: DataRequest) -> list[Assignment]:
     """The knobs that a request sets: those of its file, then those of the command line, which override them."""
-    written = [Assignment(path, value, str(request.config)) for path, value in request.recipe.items()]
+    written = [Assignment(path, value, str(request.config or "set")) for path, value in request.recipe.items()]
     return [*written, *(Assignment(path, value) for path, value in request.set.items())]
 
 

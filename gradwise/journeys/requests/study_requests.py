@@ -117,7 +117,7 @@ class SearchRequest(DataRequest):
     def of(cls, given: Mapping[str, Any]) -> Self:
         """The request of a command line, with what its study file says, or that of the folder to resume."""
         from ...searching.storage.study_definition import read_study_file
-        from ..run_folder import working
+        from ..folders.run_folder import working
 
         config = given.get("config")
         if config is None and given.get("resume") and given.get("out"):

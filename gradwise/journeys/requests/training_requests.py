@@ -13,6 +13,7 @@ The command line overrides the file, option by option.
 """
 
 import dataclasses
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import Any, ClassVar, Self
 
 from ...runtime.errors import RequestError
 from . import values
+from .given import GivenObjects, call_text
 from .options import ARGUMENT, CHECKS, DATA, OUTPUT, RUN, TRAINING, Request, flag_of, option
 
 _read_seed, _read_folds, _read_count = (values.whole_number(*ends) for ends in ((0, 2**32 - 1), (2, 1000), (1, 10**9)))
@@ -59,7 +61,8 @@ class FolderRequest(Request):
 class DataRequest(FolderRequest):
     """What every training needs: data, a metric, a seed, and knobs of the recipe.
 
-    `recipe` holds the knobs that the file `config` sets, by path; `set` those of the command line.
+    `recipe` holds the knobs that the file `config` or a call from Python sets, by path; `set` those of the command
+    line; `given` what only Python can pass.
     """
 
     asks: ClassVar[str] = "DATA is missing: give a file, a named set such as iris, or - for standard input."
@@ -99,6 +102,7 @@ class DataRequest(FolderRequest):
     checkpoint: float = option(10.0, "Time between checkpoints.", RUN, "TIME", values.read_seconds_or_zero, shown="10s")
     dry_run: bool = option(False, "Show the plan and how the data were read; train nothing.", OUTPUT)
     recipe: dict[str, Any] = dataclasses.field(default_factory=dict)
+    given: GivenObjects = GivenObjects()
 
     def __post_init__(self) -> None:
         if not self.data:
@@ -129,6 +133,17 @@ class DataRequest(FolderRequest):
     def learns_inputs(self) -> bool:
         """Whether to learn features and ignore the target when reading the data."""
         return (self.unsupervised or self.learner is not None) and not self.is_probed
+
+    def command(self, changes: tuple[str, ...] = (), ranges: Mapping[str, str] | None = None) -> str:
+        """The shell command that repeats the request, or the Python call, if only Python can."""
+        if not (objects := self.given.objects):
+            return super().command(changes, ranges)
+        data, targets, test = (objects.pop(name, None) for name in ("data", "targets", "test"))
+        first = [json.dumps(self.data)] if data is None else ["data", *(["targets"] if targets is not None else [])]
+        told = {name: value for name, _, value in self._chosen(("budget",)) if name not in ("data", "set")}
+        apart = {**({} if test is None else {"test": ...}), **dict.fromkeys(objects, ...)}
+        chosen = {**told, **apart, **({"range": dict(ranges)} if ranges else {})}
+        return call_text(self.verb, first, chosen, changes)
 
     @property
     def name_of_data(self) -> str:

@@ -3,7 +3,11 @@
 import math
 from dataclasses import dataclass
 
+from ..commands import as_check, with_options
 from ..finding import Finding
+
+# Options of a run that has folds, or whose rows are in an order that folds would break.
+_NO_FOLDS = ("--folds", "folds=", "--time", "time=")
 
 
 @dataclass(frozen=True)
@@ -40,12 +44,25 @@ class Present:
     early_stopping: bool = True
     checked: bool = False  # the checks were already run and found no bug
 
+    def with_options(self, *options: str) -> str:
+        """The command with more options."""
+        return with_options(self.command, *options)
+
+    def with_knobs(self, *assignments: str) -> str:
+        """The command with these knobs set, each as `path=value`."""
+        return with_options(self.command, *(f"--set {one}" for one in assignments))
+
+    @property
+    def check(self) -> str:
+        """The command that looks for bugs."""
+        return as_check(self.command)
+
     @property
     def estimate(self) -> str:
         """How to estimate the test error more precisely."""
-        if "--folds" in self.command or not self.command:
+        if not self.command or any(name in self.command for name in _NO_FOLDS):
             return "collect more test examples"
-        return f"{self.command} --set split.test=0.4" if self.pretrained else f"{self.command} --folds 10"
+        return self.with_knobs("split.test=0.4") if self.pretrained else self.with_options("--folds 10")
 
 
 @dataclass(frozen=True)

@@ -74,15 +74,15 @@ class Driver:
         store: Store | None = None,
         contenders: Contenders | None = None,
         watch: Watch = silent,
+        trial_ended: Callable[[Trial], Any] = silent,
         asked: threading.Event | None = None,
         after: Callable[[dict[int, Trial], Contenders], Any] = lambda trials, contenders: None,
         begun: float | None = None,
         checkpoints: JobCheckpoints = JobCheckpoints(),
     ):
-        self.space, self.data, self.executor, self.key = space, data, executor, key
-        self.store = store
+        self.space, self.data, self.executor, self.key, self.store = space, data, executor, key, store
         self.contenders = Contenders(None) if contenders is None else contenders  # an empty one is false
-        self.watch, self.after = watch, after
+        self.watch, self.trial_ended, self.after = watch, trial_ended, after
         self.asked = asked or threading.Event()  # somebody wants it to end
         self.trials: dict[int, Trial] = {trial.number: trial for trial in (store.trials() if store else ())}
         self.contenders.forget_all_but(self.trials)
@@ -204,6 +204,8 @@ class Driver:
                     self.waits.append(time.monotonic() - running.begun)
         self._ended_jobs.keep(done for running in self._running.values() for done in running.done.values())
         self.spend()
+        for trial in finished if write else ():  # after all were noted: whoever takes them may fail
+            self.trial_ended(trial)
         return finished
 
     def _cut(self) -> list[Trial]:
@@ -243,11 +245,13 @@ class Driver:
         self.trials[trial.number] = trial
         self.next = max(self.next, trial.number + 1)
 
-    def adopt(self, trials: Iterable[Trial], *, write: bool = True) -> None:
+    def adopt(self, trials: Sequence[Trial], *, write: bool = True) -> None:
         """Takes in trials that were run beside; those not written down are run again when the study goes on."""
         for trial in trials:
             self._note(trial, write)
         self.spend()
+        for trial in trials if write else ():
+            self.trial_ended(trial)
 
     def spend(self) -> None:
         """Counts the time since it was last counted."""
@@ -286,7 +290,6 @@ class Driver:
     def tell(self, phase: str, total: float, done: int | None = None) -> None:
         """Says how far a phase has come, to whoever watches; `after` sees the trials that have ended."""
         self.after(self.trials, self.contenders)
-        best = self.best
         self.watch(
             {
                 "phase": phase,
@@ -294,7 +297,7 @@ class Driver:
                 "total": total,
                 "running": len(self._running),
                 "failed": sum(not trial.ok for trial in self.trials.values()),
-                "best": math.nan if best is None else best.score,
+                "best": math.nan if (best := self.best) is None else best.score,
                 "seconds": self.seconds,
             }
         )

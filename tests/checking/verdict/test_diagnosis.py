@@ -223,7 +223,7 @@ REAL = {
 
 @parametrize_one_quick("name", REAL)
 def test_real_trainings_are_told_apart(name: str) -> None:
-    record = gradwise.fit(REAL[name], gradwise.read("digits"), key=jax.random.key(0))
+    record = gradwise.train(REAL[name], gradwise.read("digits"), key=jax.random.key(0))
     judged, told = diagnose(record)
     assert judged.kind == {"capacity": "optimisation"}.get(name, name)
     codes = [one.code for one in (*record.findings, *told)]

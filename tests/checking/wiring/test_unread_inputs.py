@@ -34,11 +34,11 @@ def _loss(model: Any, batch: Any, reads_table: bool = True) -> Any:
 @pytest.mark.slow
 def test_a_forgotten_input_is_named_and_one_that_is_read_is_not() -> None:
     batch = ({"image": IMAGE, "table": TABLE}, LABELS)
-    wrong = gradwise.check(lambda m, b: _loss(m, b, reads_table=False), MODEL, batch, only=["wiring"])
+    wrong = gradwise.check_problem(lambda m, b: _loss(m, b, reads_table=False), MODEL, batch, only=["wiring"])
     (told,) = wrong.coded("GW304")
     assert (told.level, told.where) == ("warning", "0.table")
     assert wrong.passed
-    assert not gradwise.check(_loss, MODEL, batch, only=["wiring"]).coded("GW304")
+    assert not gradwise.check_problem(_loss, MODEL, batch, only=["wiring"]).coded("GW304")
 
 
 def test_what_came_along_is_told_apart_and_what_cannot_be_asked_is_not() -> None:
@@ -54,4 +54,4 @@ def test_what_came_along_is_told_apart_and_what_cannot_be_asked_is_not() -> None
 @pytest.mark.slow
 def test_a_batch_of_gradwises_own_holds_more_than_a_loss_reads() -> None:
     recipe = gradwise.defaults.classification(model=Mlp(widths=(4,)))
-    assert not gradwise.check(recipe, gradwise.read("iris"), only=["wiring"]).coded("GW304")
+    assert not gradwise.check_problem(recipe, gradwise.read("iris"), only=["wiring"]).coded("GW304")

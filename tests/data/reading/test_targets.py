@@ -86,13 +86,13 @@ def test_a_supervised_fit_says_which_row_has_none_and_what_to_do(files: list[str
     line = "missing in 2 of 10 rows, first in data row 2: Supervised needs one for each.*SemiSupervised"
     for target, recipe in (("word", defaults.classification()), ("real", defaults.regression())):
         with pytest.raises(RequestError, match=line):
-            gradwise.fit(recipe, read(files[0], asked(target)), key=keys.from_seed(0))
+            gradwise.train(recipe, read(files[0], asked(target)), key=keys.from_seed(0))
     full = pd.read_csv(files[0])[["x", "word"]]
     full.dropna().to_csv(tmp_path / "train.csv", index=False)
     full.to_csv(tmp_path / "test.csv", index=False)
     dataset = read(str(tmp_path / "train.csv"), ReadRequest(targets=("word",), test=str(tmp_path / "test.csv")))
     with pytest.raises(RequestError, match="data row 2 of the test set has no target"):
-        gradwise.fit(defaults.classification(), dataset, key=keys.from_seed(0))
+        gradwise.train(defaults.classification(), dataset, key=keys.from_seed(0))
 
 
 def test_all_columns_are_inputs_where_no_target_is_wanted(files: list[str]) -> None:
@@ -141,4 +141,4 @@ def test_named_sets_lose_their_target_only_when_asked() -> None:
 def test_labels_are_needed_where_a_target_is_learned() -> None:
     dataset = read("iris", ReadRequest(unsupervised=True))
     with pytest.raises(RequestError, match=r"the data have no target, but Supervised needs one"):
-        gradwise.fit(defaults.classification(), dataset, key=keys.from_seed(0))
+        gradwise.train(defaults.classification(), dataset, key=keys.from_seed(0))

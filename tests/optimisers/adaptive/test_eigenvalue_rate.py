@@ -206,6 +206,6 @@ def test_fit_takes_it_with_batch_normalisation_and_an_average_around() -> None:
         optimiser=PolyakAverage(EigenRate()),
         stopping=Off(epochs=4.0),
     )
-    result = gradwise.fit(recipe, dataset, key=jr.key(1))
+    result = gradwise.train(recipe, dataset, key=jr.key(1))
     assert result.outcome.name == "finished"
     assert result.metrics["train"]["error_rate"] < 0.15

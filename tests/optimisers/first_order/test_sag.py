@@ -314,8 +314,8 @@ def test_fit_on_sparse_or_dense_data_reaches_scikit_learns_sag() -> None:
     inputs = np.where(np.random.default_rng(5).random(inputs.shape) < 0.7, 0.0, inputs)
     classes = Classes(np.asarray(["no", "yes"]))
     recipe, key = _recipe(), jr.key(4)
-    dense = gradwise.fit(recipe, Dataset(inputs, labels.astype(int), classes), key=key)
-    sparse = gradwise.fit(recipe, Dataset(csr_matrix(inputs), labels.astype(int), classes), key=key)
+    dense = gradwise.train(recipe, Dataset(inputs, labels.astype(int), classes), key=key)
+    sparse = gradwise.train(recipe, Dataset(csr_matrix(inputs), labels.astype(int), classes), key=key)
     ours = _difference(dense.state.parameters)
     np.testing.assert_array_equal(_difference(sparse.state.parameters), ours)
     assert dense.metrics == sparse.metrics

@@ -366,6 +366,6 @@ def test_fit_runs_with_each_of_the_natural_gradients(rule) -> None:
         model=Mlp(widths=(8,), dropout=0.0), optimiser=rule, batches=Reshuffled(size=16), stopping=Off(epochs=20.0)
     )
     dataset = gradwise.read("iris")
-    result = gradwise.fit(recipe, dataset, key=jr.key(0))
+    result = gradwise.train(recipe, dataset, key=jr.key(0))
     assert result.outcome.name == "finished", result.outcome
     assert np.sum(np.argmax(result.predictor.predict(dataset.inputs), 1) != dataset.targets) <= 12

@@ -355,7 +355,7 @@ def test_a_line_search_that_must_fail_ends_the_run_stalled(optimiser: AbstractOp
         stopping=Off(epochs=50),
     )
     dataset = Dataset(RNG.normal(size=(60, 1)), RNG.normal(size=(60, 1)), Numbers())
-    result = gradwise.fit(recipe, dataset, key=jr.key(0))
+    result = gradwise.train(recipe, dataset, key=jr.key(0))
     assert result.outcome.name == "stalled"
     np.testing.assert_array_equal(result.predictor.network.place, [1.0, 2.0])
 
@@ -373,6 +373,6 @@ def test_early_stopping_ends_a_batch_method_at_a_sound_error(optimiser: Abstract
     from sklearn.datasets import load_digits
 
     dataset = Dataset(*load_digits(return_X_y=True), Classes(np.arange(10)))
-    result = gradwise.fit(recipe, dataset, key=jr.key(0))
+    result = gradwise.train(recipe, dataset, key=jr.key(0))
     assert result.outcome.name == "patience"
     assert result.test < 0.07

@@ -152,7 +152,7 @@ def test_a_fit_on_digits_changes_over_and_ends_by_patience() -> None:
         stopping=Patience(initial_examples=20_000, initial_epochs=0, epochs=400),
     )
     dataset = Dataset(*load_digits(return_X_y=True), Classes(np.arange(10)))
-    result = gradwise.fit(recipe, dataset, key=jr.key(0))
+    result = gradwise.train(recipe, dataset, key=jr.key(0))
     assert result.outcome.name == "patience"
     assert result.test < 0.06
     rates = result.history["learning_rate"]

@@ -32,7 +32,7 @@ def test_evidence_of_a_real_check_comes_back_from_its_folder(tmp_path: Path) -> 
         return jnp.mean((jnp.tanh(x @ model["w"]) @ model["v"] - y) ** 2)
 
     areas = ["data", "gradient", "start", "overfit", "rates", "flow", "choices", "graph"]
-    record = gradwise.check(loss, model, (inputs, targets), only=areas)
+    record = gradwise.check_problem(loss, model, (inputs, targets), only=areas)
     assert set(record.summary()["evidence"]) == {*areas, "verdict"}
     write_checked(record, tmp_path)
     again = read_checked(tmp_path)

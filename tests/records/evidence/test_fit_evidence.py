@@ -11,7 +11,7 @@ import pytest
 
 from gradwise import defaults
 from gradwise.data.batches import Reshuffled
-from gradwise.journeys.fit import fit
+from gradwise.journeys.fit import fit_recipe
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.records.fit import Fit, read_fit, write_fit
@@ -50,7 +50,7 @@ def trained(task: Task) -> Fit:
         make = {"classes": defaults.classification, "labels": defaults.multilabel, "numbers": defaults.regression}
         recipe = make[task.kind](model=Mlp(widths=(4,), dropout=0.0), optimiser=Sgd(learning_rate=0.1), **parts)
     options = RunOptions(monitor=FlowMonitor(every=2, rows=4))
-    return fit(recipe, Dataset(inputs, targets, task), key=jax.random.key(0), options=options)
+    return fit_recipe(recipe, Dataset(inputs, targets, task), key=jax.random.key(0), options=options)
 
 
 @pytest.mark.parametrize(

@@ -122,8 +122,10 @@ def test_a_population_that_was_killed_ends_as_it_would_have(whole, tmp_path, aft
     with pytest.raises(_Killed):
         searched(folder=tmp_path, watch=watch)
     assert [path.name for path in (tmp_path / "population").iterdir()] == ["0-8"]
-    seen = []
-    again = searched(folder=tmp_path, resume=True, watch=lambda line: seen.append(line["done"]))
+    seen, ended = [], []
+    watching = {"watch": lambda line: seen.append(line["done"]), "trial_ended": ended.append}
+    again = searched(folder=tmp_path, resume=True, **watching)
+    assert ended == list(again.trials)
     assert seen == list(range(1 + 2 * (after // 2), 9))  # from the last generation on
     assert [trial.score for trial in again.trials] == [trial.score for trial in study.trials]
     assert again.analysis.populations == study.analysis.populations

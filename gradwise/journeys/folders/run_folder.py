@@ -21,11 +21,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from ..records.fit import Fit
-from ..records.readings import READINGS
-from ..records.study import Study
-from ..runtime.errors import RequestError
-from ..training.model_files import MODEL, save_predictor
+from ...records.fit import Fit, write_fit
+from ...records.readings import READINGS
+from ...records.study import Study
+from ...records.study_files import write_study
+from ...runtime.errors import RequestError
+from ...runtime.files import write_whole
+from ...specs.serialisation import to_json
+from ...training.model_files import MODEL, save_predictor
 
 RESULT = "result.json"  # written last: a folder that has it holds a whole run
 CHECKPOINT = "checkpoint.safetensors"
@@ -167,13 +170,19 @@ def publish_files(folder: Path, work: Path, write: Callable[[Path], None]) -> No
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def write_model_and_report(record: Fit | Study, staging: Path, *, report: bool) -> None:
-    """Writes what a run and a study have in common, besides their records."""
+def write_run(record: Fit | Study, staging: Path, *, report: bool = True) -> None:
+    """Writes all files of a finished run or study, including `result.json`."""
+    if isinstance(record, Fit):
+        write_fit(record, staging)
+    else:
+        write_study(record, staging)
+        if record.winning_trial is not None:
+            write_whole(staging / "recipe.json", to_json(record.winning_trial.recipe, incomplete=True).encode())
     if record.predictor is not None:
         # Neither times nor paths: equal runs give equal model files.
         about = {"metric": record.metric, "version": record.version}
         save_predictor(record.predictor, staging / MODEL, about=about, used=record.used)
     if report:
-        from ..reporting.report import write_report
+        from ...reporting.report import write_report
 
         write_report(staging, record)

@@ -9,22 +9,22 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from ..records.readings import READINGS
-from ..records.study import Study
-from ..runtime.errors import RequestError
-from ..searching.search import EFFORT
-from ..searching.selection.committee_members import ANSWERS
-from ..searching.storage.backend import is_url
-from ..searching.storage.merge import merge_studies
-from ..searching.storage.study_definition import read_store, write_study_file
-from ..searching.storage.study_store import Store
-from ..searching.strategies.population_based_training import PopulationBasedTraining
+from ...records.readings import READINGS
+from ...records.study import Study
+from ...runtime.errors import RequestError
+from ...searching.search import EFFORT
+from ...searching.selection.committee_members import ANSWERS
+from ...searching.storage.backend import is_url
+from ...searching.storage.merge import merge_studies
+from ...searching.storage.study_definition import read_store, write_study_file
+from ...searching.storage.study_store import Store
+from ...searching.strategies.population_based_training import PopulationBasedTraining
+from ..progress import SILENT, AbstractProgress
+from ..requests.strategies import parse_strategy
+from ..requests.study_requests import STUDY_FILE, MergeRequest, SearchRequest
+from ..search import search_and_write
+from ..search_request import prepare_search
 from . import run_folder as folders
-from .progress import SILENT, AbstractProgress
-from .requests.strategies import parse_strategy
-from .requests.study_requests import STUDY_FILE, MergeRequest, SearchRequest
-from .search import search_and_write
-from .search_request import prepare_search
 
 
 def _store_of(source: str) -> str | Path:

@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from gradwise.journeys import run_folder as folders
+from gradwise.journeys.folders import run_folder as folders
 from gradwise.runtime.errors import RequestError
 
 

@@ -10,16 +10,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..records.study import Study
-from ..records.study_files import write_study
-from ..runtime.errors import RequestError
-from ..runtime.files import write_whole
-from ..searching.storage.backend import HIDDEN, FileOwner, without_password
-from ..searching.storage.study_definition import read_store, write_study_file
-from ..specs.serialisation import to_json
+from ...records.study import Study
+from ...runtime.errors import RequestError
+from ...runtime.files import write_whole
+from ...searching.storage.backend import HIDDEN, FileOwner, without_password
+from ...searching.storage.study_definition import read_store, write_study_file
+from ..progress import AbstractProgress
+from ..requests.study_requests import STUDY_FILE, SearchRequest
 from . import run_folder as folders
-from .progress import AbstractProgress
-from .requests.study_requests import STUDY_FILE, SearchRequest
 
 
 @contextlib.contextmanager
@@ -55,12 +53,9 @@ def with_store(options: SearchRequest, folder: Path) -> SearchRequest:
 
 def write_files(study: Study, staging: Path, options: SearchRequest) -> None:
     """Writes all files of a finished study, including `result.json`."""
-    write_study(study, staging)
-    if study.winning_trial is not None:
-        write_whole(staging / "recipe.json", to_json(study.winning_trial.recipe).encode())
     if study.settings.get("study_file"):
         write_whole(staging / STUDY_FILE, study_file(study.settings, options))
-    folders.write_model_and_report(study, staging, report=not options.no_report)
+    folders.write_run(study, staging, report=not options.no_report)
 
 
 def publish_study(study: Study, folder: Path, work: Path, options: SearchRequest, progress: AbstractProgress) -> None:

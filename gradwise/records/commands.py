@@ -1,0 +1,77 @@
+"""Commands that repeat a run, with other options: a shell line, or the call from Python that made the run.
+
+    with_options("gradwise fit iris", "--set model.dropout=0.3")      gradwise fit iris --set model.dropout=0.3
+    with_options("gw.fit(data, target='y')", "--folds 10")            gw.fit(data, target="y", folds=10)
+    as_check("gradwise fit iris --metric auc --drop id")              gradwise check iris --drop id
+
+Commands are written with the options of the shell, because most runs have one; here they become arguments.
+"""
+
+import ast
+import contextlib
+import shlex
+from typing import Any
+
+# What `check` does not take, with a value each.
+_NOT_CHECKED = ("class_weight", "metric", "learner", "pretrain", "folds", "watch", "max_time", "range", "budget")
+
+
+def _typed(words: str) -> Any:
+    """The value that the words of an option stand for."""
+    for read in (int, float):
+        with contextlib.suppress(ValueError):
+            return read(words)
+    return words
+
+
+def _call(command: str) -> ast.Call | None:
+    """The command as a call from Python; None if it is a shell line."""
+    if not command.startswith("gw."):
+        return None
+    statement = ast.parse(command).body[0]
+    assert isinstance(statement, ast.Expr)
+    assert isinstance(statement.value, ast.Call)
+    return statement.value
+
+
+def _written(call: ast.Call) -> str:
+    return ast.unparse(call).replace("'", '"')
+
+
+def _knobs(call: ast.Call) -> dict[str, Any]:
+    """The argument `set` of a call."""
+    given = next((one.value for one in call.keywords if one.arg == "set"), None)
+    return {} if given is None else dict(ast.literal_eval(given))
+
+
+def with_options(command: str, *options: str) -> str:
+    """The command with these options, each as in a shell: `--set PATH=VALUE`, `--folds 10`."""
+    call = _call(command)
+    if call is None:
+        return " ".join([command, *options])
+    parted = (option.partition(" ") for option in options)
+    pairs = [(name.removeprefix("--").replace("-", "_"), words) for name, _, words in parted]
+    assigned = [words.partition("=") for name, words in pairs if name == "set"]
+    knobs = _knobs(call) | {path: _typed(words) for path, _, words in assigned}
+    given: dict[str, Any] = {name: _typed(words) if words else True for name, words in pairs if name != "set"}
+    given |= {"set": knobs} if knobs else {}
+    kept = [one for one in call.keywords if one.arg not in given]
+    call.keywords = [*kept, *(ast.keyword(name, ast.parse(repr(value)).body[0].value) for name, value in given.items())]  # type: ignore[attr-defined]
+    return _written(call)
+
+
+def as_check(command: str) -> str:
+    """The command that checks what this one trains."""
+    call = _call(command)
+    if call is not None:
+        assert isinstance(call.func, ast.Attribute)
+        call.func.attr = "check"
+        call.keywords = [one for one in call.keywords if one.arg not in _NOT_CHECKED]
+        return _written(call)
+    words, kept = iter(shlex.split(command)[2:]), ["gradwise", "check"]
+    for word in words:
+        if word.removeprefix("--").replace("-", "_") in _NOT_CHECKED and word.startswith("--"):
+            next(words, None)
+        elif word != "--unsupervised":
+            kept.append(word)
+    return shlex.join(kept)

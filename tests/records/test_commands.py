@@ -1,0 +1,43 @@
+"""Commands with other options: shell lines stay shell lines, calls stay calls that Python can read."""
+
+import ast
+
+import pytest
+
+from gradwise.records.commands import as_check, with_options
+
+
+@pytest.mark.parametrize(
+    ("command", "options", "wanted"),
+    [
+        ("gradwise fit iris", ("--set model.dropout=0.3",), "gradwise fit iris --set model.dropout=0.3"),
+        ("gw.fit(data)", ("--folds 10",), "gw.fit(data, folds=10)"),
+        ("gw.fit(data, y, folds=5)", ("--folds 10",), "gw.fit(data, y, folds=10)"),
+        (
+            'gw.fit(data, target="y", set={"a.b": 1, "c": 2})',
+            ("--set a.b=0.5", "--set model.widths=64,64", "--class-weight balanced"),
+            'gw.fit(data, target="y", class_weight="balanced", set={"a.b": 0.5, "c": 2, "model.widths": "64,64"})',
+        ),
+        ("gw.fit(data, model=...)", ("--unsupervised",), "gw.fit(data, model=..., unsupervised=True)"),
+    ],
+)
+def test_options_are_added(command: str, options: tuple[str, ...], wanted: str) -> None:
+    found = with_options(command, *options)
+    assert found == wanted
+    if found.startswith("gw."):
+        ast.parse(found)
+
+
+@pytest.mark.parametrize(
+    ("command", "wanted"),
+    [
+        ("gradwise fit iris --metric auc --drop id --folds 5", "gradwise check iris --drop id"),
+        (
+            "gradwise fit 'my data.csv' --target y --set a=1 --unsupervised",
+            "gradwise check 'my data.csv' --target y --set a=1",
+        ),
+        ('gw.fit(data, target="y", metric="auc", model=...)', 'gw.check(data, target="y", model=...)'),
+    ],
+)
+def test_a_check_keeps_the_data_and_the_recipe(command: str, wanted: str) -> None:
+    assert as_check(command) == wanted
