@@ -7,10 +7,23 @@ import pytest
 from gradwise.records.commands import as_check, with_options
 
 
+def test_knobs_of_a_part_are_left_out() -> None:
+    shell = "gradwise fit iris --set model.widths=8 --set optimiser=Sgd --set model=Mlp"
+    wanted = "gradwise fit iris --set optimiser=Sgd --pretrain rbm:8"
+    assert with_options(shell, "--pretrain rbm:8", without="model") == wanted
+    call = 'gw.fit(data, set={"model.widths": 8})'
+    assert with_options(call, "--pretrain rbm:8", without="model") == 'gw.fit(data, pretrain="rbm:8")'
+
+
 @pytest.mark.parametrize(
     ("command", "options", "wanted"),
     [
         ("gradwise fit iris", ("--set model.dropout=0.3",), "gradwise fit iris --set model.dropout=0.3"),
+        (
+            "gradwise fit 'my data.csv' --set a.b=1 --set c=2",
+            ("--set a.b=0.5", "--folds 10"),
+            "gradwise fit 'my data.csv' --set c=2 --set a.b=0.5 --folds 10",
+        ),
         ("gw.fit(data)", ("--folds 10",), "gw.fit(data, folds=10)"),
         ("gw.fit(data, y, folds=5)", ("--folds 10",), "gw.fit(data, y, folds=10)"),
         (
