@@ -34,7 +34,7 @@ from ..runtime import keys
 from ..runtime.errors import RequestError, nearest
 from ..runtime.progress import silent
 from ..specs.contracts import AbstractCriterion, AbstractSplit
-from ..specs.dataset import Column, Dataset, Task
+from ..specs.dataset import FEW_ROWS, Column, Dataset, Task
 from ..specs.recipe import Recipe
 from ..training.loop import RunOptions
 from ..training.predictor import AbstractPredictor
@@ -43,7 +43,6 @@ from . import nested_parameters
 from .partial_fit import one_pass
 
 SLOTS = ("model", "optimiser", "batches", "criterion", "scaler", "stopping")
-FEW_ROWS = 20  # fewer rows than this are too few to spare some: a validation part of 3 rows tells nothing
 
 
 class TrainingRows(AbstractSplit):
@@ -144,13 +143,15 @@ class Estimator(BaseEstimator, abc.ABC):
             if hasattr(inputs, "toarray") or not hasattr(self, "feature_names_in_"):
                 return inputs, ()
             return inputs, tuple(Column(name) for name in self.feature_names_in_)
-        from ..data.reading.tables import from_frame
+        from ..data.reading.tables import blank_warning, from_frame
 
         validate_data(self, X, reset=first, skip_check_array=True)
         if not hasattr(X, "iloc"):
             raise RequestError("training saw a frame with named columns of several kinds: give such a frame here too.")
         encoded = from_frame(X, None if first else self._schema)
         self._schema = encoded.columns
+        for line in blank_warning(encoded.blank):
+            warnings.warn(f"{line}.", UserWarning, stacklevel=4)
         return encoded.inputs, encoded.columns
 
     def _dataset(self, X: Any, y: Any, sample_weight: Any, *, first: bool, task: Task | None = None) -> Dataset:

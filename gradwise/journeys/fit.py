@@ -14,6 +14,7 @@ from typing import Any
 from jaxtyping import Array, Key
 
 from .. import defaults
+from ..checking.data.as_read import refuse_unlearnable
 from ..checking.verdict.consequences import demote_consequences
 from ..checking.verdict.diagnosis import diagnose
 from ..checking.verdict.verdict import NOTHING_STANDS_OUT
@@ -78,6 +79,8 @@ def fit(
     `warm` is a warm start from an earlier result: its scaler, parameters and optimiser state.
     """
     given: dict[str, Any] = {"metric": metric, "class_weight": class_weight, "options": options, "warm": warm}
+    if warm is None:  # what goes on has learned from other rows
+        refuse_unlearnable(dataset)
     in_data = find_in_data(recipe, dataset, key) if check_data else ()
     return _with_diagnosis(train(recipe, dataset, key=key, **given), in_data)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from jaxtyping import Array, Key
 
+from ..checking.data.as_read import refuse_unlearnable
 from ..checking.verdict.diagnosis import diagnose_study
 from ..records.finding import Finding
 from ..records.study import Study
@@ -91,6 +92,7 @@ class Procedure:
 
     def search(self, budget: Budget, options: StudyOptions, *, check_data: bool = True) -> Study:
         """The study, diagnosed, with what was found in its data."""
+        refuse_unlearnable(self.dataset)
         in_data = find_in_data(self.space.recipe, self.dataset, self.key) if check_data else ()
         study = run_study(self.space, self.dataset, budget=budget, options=options, **self._settings)
         # Last: the first error among the findings is the reason if no trial left a model.

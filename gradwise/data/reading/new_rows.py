@@ -88,7 +88,7 @@ def read_rows(source: Any, columns: tuple[Column, ...], shape: tuple[int, ...]) 
         source = str(source)
     if not isinstance(source, str):
         return _rows_at_hand(source, columns, shape)
-    text = [column.name for column in columns if column.kind == "category"]
+    text = [column.name for column in columns if column.kind == "category" or column.decimal]
     counted = bool(columns) and all(re.fullmatch(r"x[1-9]\d*", source_of(column)) for column in columns)
     loaded = load_source(source, (), text, counted=counted)
     if loaded.table is None:

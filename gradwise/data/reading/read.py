@@ -27,7 +27,19 @@ from ...specs.dataset import Dataset, Inputs, Task
 from . import files, named_sets
 from .columns import Field, fields_of
 from .files import Loaded
-from .tables import Encoded, check_kinds, check_names, encode_table, from_frame, infer, listed, missing_notes
+from .tables import (
+    Encoded,
+    blank_warning,
+    check_kinds,
+    check_names,
+    encode_table,
+    from_frame,
+    infer,
+    listed,
+    missing_notes,
+    without_blank,
+    written_notes,
+)
 from .targets import Target, of_array, of_field, under, understand
 
 __all__ = ["Encoded", "ReadRequest", "from_frame", "read"]
@@ -140,6 +152,22 @@ def _table_targets(fields: Mapping[str, Field], names: Sequence[str], kinds: Map
     return [of_field(fields[name], kinds.get(name)) for name in names]
 
 
+def _without_blank_rows(dataset: Dataset, label: str) -> Dataset:
+    """The data set without rows in which every input is missing, with a warning; one column alone may be missing."""
+    inputs = dataset.inputs
+    if not isinstance(inputs, np.ndarray) or inputs.ndim != 2 or inputs.shape[1] < 2 or inputs.dtype.kind != "f":
+        return dataset
+    kept = np.asarray(~np.isnan(inputs).all(1))
+    gone = len(kept) - int(kept.sum())
+    if gone == 0:
+        return dataset
+    if gone == len(kept):
+        raise RequestError(f"{label} has no values in any input: there is nothing to learn from.")
+    _check_count(len(kept) - gone, f"{label}, without its {gone} rows that have no inputs,")
+    warning = f"{gone} of {len(kept)} rows have no inputs: dropped, first data row {int(np.argmin(kept)) + 1}"
+    return replace(dataset.take(kept), rows=None, test=dataset.test, warnings=(*dataset.warnings, warning))
+
+
 def _of_table(loaded: Loaded, request: ReadRequest) -> Dataset:
     """A data set from a table with named columns."""
     fields = fields_of(loaded.table)
@@ -166,8 +194,10 @@ def _of_table(loaded: Loaded, request: ReadRequest) -> Dataset:
     task, values, target_notes = _no_targets(loaded.table.num_rows, targets)
     if not blind:
         task, values, target_notes = understand(_table_targets(fields, targets, request.kinds), request.task)
+        target_notes += tuple(note for name in targets for note in written_notes(fields[name]))
     apart = {*targets, *request.drop, *request.helpers.values()}
     inputs = {name: item for name, item in fields.items() if name not in apart}
+    inputs, blank = without_blank(inputs, loaded.label)
     columns, notes = infer(inputs, request.kinds)
     if not columns:
         raise RequestError(f"{loaded.label} has no input columns besides the target and those dropped.")
@@ -193,7 +223,9 @@ def _of_table(loaded: Loaded, request: ReadRequest) -> Dataset:
         times=times,
         name=loaded.name,
         notes=(*loaded.notes, *target_notes, *dropped, *notes, *missing_notes(encoded.missing, len(values))),
+        warnings=blank_warning(blank),
     )
+    dataset = _without_blank_rows(dataset, loaded.label)
     return dataset if loaded.test is None else _with_table_test(dataset, loaded.test, targets, request)
 
 
@@ -300,6 +332,7 @@ def _of_arrays(loaded: Loaded, request: ReadRequest) -> Dataset:
     dataset = Dataset(
         inputs, values, task, weights=weights, groups=groups, times=times, name=loaded.name, notes=loaded.notes + notes
     )
+    dataset = _without_blank_rows(dataset, loaded.label)
     if loaded.test is None:
         return dataset
     if loaded.test.table is not None:
