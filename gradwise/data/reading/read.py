@@ -1,7 +1,8 @@
-"""Reads a named set, a file or standard input into a `Dataset`.
+"""Reads a named set, a file, a folder of pictures or standard input into a `Dataset`.
 
     read("houses.csv", ReadRequest(targets=("price",), drop=("id",)))
     read("digits", ReadRequest())
+    read("pictures/", ReadRequest())                                     pictures/cat/1.png, pictures/dog/1.png, ...
     read("faces.npy", ReadRequest())                                     no target: the inputs themselves are learned
     read("houses.csv", ReadRequest(unsupervised=True))                   all columns are inputs
 
@@ -24,7 +25,7 @@ import numpy as np
 
 from ...runtime.errors import RequestError, nearest
 from ...specs.dataset import Dataset, Inputs, Task
-from . import files, named_sets
+from . import files, named_sets, pictures
 from .columns import Field, fields_of
 from .files import Loaded
 from .tables import (
@@ -69,9 +70,14 @@ class ReadRequest:
 
 
 def load_source(
-    source: str, wanted: Sequence[str], text: Sequence[str], test: str | None = None, counted: bool = False
+    source: str,
+    wanted: Sequence[str],
+    text: Sequence[str],
+    test: str | None = None,
+    counted: bool = False,
+    shape: tuple[int, ...] | None = None,
 ) -> Loaded:
-    """Loads a named set, or a file with its test file."""
+    """Loads a named set, a file with its test file, or a folder of pictures, in this shape if one is given."""
     path = Path(source)
     try:
         exists = path.exists()
@@ -80,6 +86,12 @@ def load_source(
     if source in named_sets.NAMES and not path.is_file():
         loaded = named_sets.load_named(source)
         return loaded if test is None else replace(loaded, test=files.load_file(test, wanted, text))
+    if path.is_dir() or pictures.is_picture(path):
+        loaded = pictures.load_pictures(path, labelled=bool(wanted), shape=shape)
+        if test is None:
+            return loaded
+        size = loaded.arrays["X"].shape[1:]
+        return replace(loaded, test=pictures.load_pictures(Path(test), labelled=bool(wanted), shape=size))
     if source != "-" and not exists and not files.form_of(path.name) and path.name == source:
         hint = nearest(source, [*named_sets.NAMES, *(entry.name for entry in Path().iterdir() if entry.is_file())])
         suggestion = hint if "Did you" in hint else ""
@@ -330,7 +342,15 @@ def _of_arrays(loaded: Loaded, request: ReadRequest) -> Dataset:
             raise RequestError(f"--weight {request.weight}: weights must be numbers, 0 or more.")
         weights = _weights(weights.astype(np.float64), str(request.weight))
     dataset = Dataset(
-        inputs, values, task, weights=weights, groups=groups, times=times, name=loaded.name, notes=loaded.notes + notes
+        inputs,
+        values,
+        task,
+        weights=weights,
+        groups=groups,
+        times=times,
+        name=loaded.name,
+        notes=loaded.notes + notes,
+        warnings=loaded.warnings,
     )
     dataset = _without_blank_rows(dataset, loaded.label)
     if loaded.test is None:
@@ -352,7 +372,7 @@ def _of_arrays(loaded: Loaded, request: ReadRequest) -> Dataset:
 
 
 def read(source: str, request: ReadRequest = ReadRequest()) -> Dataset:
-    """Reads a named set, a file or standard input ("-", delimited text)."""
+    """Reads a named set, a file, a folder of pictures or standard input ("-", delimited text)."""
     text = [name for name, kind in request.kinds.items() if kind == "category"]
     wanted = [*(() if request.unsupervised else request.targets or ("y",)), *request.helpers.values()]
     loaded = load_source(source, wanted, text, request.test)
