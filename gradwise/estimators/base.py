@@ -3,7 +3,8 @@
     Classifier(optimiser=Sgd(learning_rate=0.03)).fit(X, y).predict(X)
     GridSearchCV(Classifier(), {"optimiser__learning_rate": [0.01, 0.025], "model__widths": [(128,) * 3, (256,) * 3]})
 
-A part that is `None` is the recommended one of `gradwise.defaults`. Inputs are arrays, CSR matrices or pandas frames;
+A part that is `None` is the recommended one of `gradwise.defaults`. Inputs are arrays, CSR matrices or pandas frames.
+An array (n, h, w) or (n, h, w, c) holds images, as does one of bytes (n, 64 or more), and gets the scaler of pixels;
 a frame with strings, categories or dates is encoded like a table file, with the schema seen in `fit`.
 """
 
@@ -21,7 +22,13 @@ from jaxtyping import Array, Key
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import _check_sample_weight, check_consistent_length, check_is_fitted, validate_data
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_array,
+    check_consistent_length,
+    check_is_fitted,
+    validate_data,
+)
 
 from .. import defaults
 from ..curvature.objective import Examples
@@ -59,6 +66,10 @@ def _is_mixed_frame(inputs: Any) -> bool:
     from pandas.api.types import is_numeric_dtype
 
     return not all(is_numeric_dtype(dtype) for dtype in inputs.dtypes)
+
+
+def _dimensions(inputs: Any) -> int:
+    return int(inputs.ndim) if hasattr(inputs, "ndim") else np.ndim(inputs)
 
 
 def _print_line(line: dict[str, Any]) -> None:
@@ -123,6 +134,7 @@ class Estimator(BaseEstimator, abc.ABC):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.input_tags.three_d_array = True
         tags.input_tags.allow_nan = True  # filled in, with an input that says where
         return tags
 
@@ -136,6 +148,9 @@ class Estimator(BaseEstimator, abc.ABC):
         """Inputs as `Dataset` expects them, with their columns if they have names. `first` learns the schema."""
         if first:
             self._schema: tuple[Column, ...] | None = () if _is_mixed_frame(X) else None
+            self._image_shape = np.shape(X)[1:] if self._schema is None and _dimensions(X) > 2 else ()
+        if self._image_shape:
+            return self._read_images(X, first=first), ()
         if self._schema is None:
             inputs = validate_data(
                 self, X, reset=first, accept_sparse="csr", dtype="numeric", ensure_all_finite="allow-nan"
@@ -153,6 +168,18 @@ class Estimator(BaseEstimator, abc.ABC):
         for line in blank_warning(encoded.blank):
             warnings.warn(f"{line}.", UserWarning, stacklevel=4)
         return encoded.inputs, encoded.columns
+
+    def _read_images(self, X: Any, *, first: bool) -> np.ndarray:
+        """An array of three or four dimensions; new images may be laid flat."""
+        inputs = check_array(X, ensure_all_finite="allow-nan", allow_nd=True, ensure_2d=False, estimator=self)
+        if inputs.ndim > 4:
+            raise RequestError(f"X has shape {inputs.shape}; expected images (n, h, w) or (n, h, w, c).")
+        if first:
+            self.n_features_in_ = math.prod(self._image_shape)
+            vars(self).pop("feature_names_in_", None)
+        if inputs.shape[1:] not in (self._image_shape, (self.n_features_in_,)):
+            raise RequestError(f"X has images of shape {inputs.shape[1:]}, but `fit` saw {self._image_shape}.")
+        return np.asarray(inputs.reshape(len(inputs), *self._image_shape))
 
     def _dataset(self, X: Any, y: Any, sample_weight: Any, *, first: bool, task: Task | None = None) -> Dataset:
         """Checked rows with their targets. Rows of weight 0 are dropped and do not affect the scaler."""
