@@ -46,6 +46,13 @@ def _visible(folder: Path) -> list[Path]:
     return [one for one in entries if not one.name.startswith(".") and one.name.lower() not in _LITTER]
 
 
+def _has_pictures(folder: Path, depth: int = 2) -> bool:
+    """Whether there are pictures in a folder, its sub-folders or theirs."""
+    entries = _visible(folder)
+    deeper = depth and any(_has_pictures(one, depth - 1) for one in entries if one.is_dir())
+    return bool(deeper) or any(map(is_picture, entries))
+
+
 def _files(folder: Path) -> list[Path]:
     """The pictures of a folder; raises on anything else."""
     for entry in _visible(folder):
@@ -153,7 +160,7 @@ def load_pictures(path: Path, *, labelled: bool = True, shape: tuple[int, ...] |
     if not path.exists():
         raise RequestError(f"no picture {path}.")
     entries = _visible(path) if path.is_dir() else []
-    if path.is_dir() and not any(is_picture(one) or one.is_dir() for one in entries):
+    if path.is_dir() and not _has_pictures(path):
         raise RequestError(f"{path} is a folder without pictures: give a file, or a folder of CLASS/FILE.png.")
     if (path / "train").is_dir() and {one.name for one in entries if one.is_dir()} <= {"train", "test"}:
         train = replace(load_pictures(path / "train", labelled=labelled, shape=shape), name=name)

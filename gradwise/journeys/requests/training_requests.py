@@ -27,8 +27,8 @@ _read_seed, _read_folds, _read_count = (values.whole_number(*ends) for ends in (
 
 def data_option(**more: Any) -> Any:
     """`DATA`."""
-    files = ".csv .tsv .parquet .npz .npy .svm .idx, also .gz"
-    told = f"A file ({files}), a folder of pictures (CLASS/FILE.png), a named set (digits, iris, ...), or - for stdin."
+    files = ".csv .tsv .parquet .npz .npy .svm .idx, .gz"
+    told = f"A file ({files}), a folder of pictures, a named set (digits, ...), or - for stdin."
     return option("", told, ARGUMENT, "DATA", **more)
 
 
