@@ -69,7 +69,7 @@ def _is_mixed_frame(inputs: Any) -> bool:
 
 
 def _dimensions(inputs: Any) -> int:
-    return int(inputs.ndim) if hasattr(inputs, "ndim") else np.ndim(inputs)
+    return int(inputs.ndim if hasattr(inputs, "ndim") else np.asarray(inputs).ndim)
 
 
 def _print_line(line: dict[str, Any]) -> None:
@@ -148,7 +148,7 @@ class Estimator(BaseEstimator, abc.ABC):
         """Inputs as `Dataset` expects them, with their columns if they have names. `first` learns the schema."""
         if first:
             self._schema: tuple[Column, ...] | None = () if _is_mixed_frame(X) else None
-            self._image_shape = np.shape(X)[1:] if self._schema is None and _dimensions(X) > 2 else ()
+            self._image_shape = np.asarray(X).shape[1:] if self._schema is None and _dimensions(X) > 2 else ()
         if self._image_shape:
             return self._read_images(X, first=first), ()
         if self._schema is None:

@@ -14,6 +14,7 @@ from jaxtyping import Array, Key
 from ..checking.data.as_read import refuse_unlearnable
 from ..checking.verdict.diagnosis import diagnose_study
 from ..records.finding import Finding
+from ..records.readings import write_readings
 from ..records.study import Study
 from ..records.study_files import is_study, read_study
 from ..runtime import keys
@@ -131,6 +132,8 @@ def search(
     procedure = Procedure(space, dataset, strategy, key, metric, class_weight, plan)
     own, each = share(budget) if nested else (budget, None)
     study = procedure.search(own, options, check_data=check_data)
+    if options.folder is not None:  # the caller sees the score now
+        write_readings(study.data.test_readings, options.folder)
     if each is None or study.outcome == "interrupted" or study.predictor is None:
         return study
     return procedure.estimate(study, each, options.on)
