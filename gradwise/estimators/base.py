@@ -176,7 +176,8 @@ class Estimator(BaseEstimator, abc.ABC):
             raise RequestError(f"X has shape {inputs.shape}; expected images (n, h, w) or (n, h, w, c).")
         if first:
             self.n_features_in_ = math.prod(self._image_shape)
-            vars(self).pop("feature_names_in_", None)
+            if hasattr(self, "feature_names_in_"):
+                del self.feature_names_in_
         if inputs.shape[1:] not in (self._image_shape, (self.n_features_in_,)):
             raise RequestError(f"X has images of shape {inputs.shape[1:]}, but `fit` saw {self._image_shape}.")
         return np.asarray(inputs.reshape(len(inputs), *self._image_shape))
