@@ -93,7 +93,9 @@ def load_source(
         size = loaded.arrays["X"].shape[1:]
         return replace(loaded, test=pictures.load_pictures(Path(test), labelled=bool(wanted), shape=size))
     if source != "-" and not exists and not files.form_of(path.name) and path.name == source:
-        hint = nearest(source, [*named_sets.NAMES, *(entry.name for entry in Path().iterdir() if entry.is_file())])
+        beside = [entry.name for entry in Path().iterdir() if entry.is_file()]
+        whole = {name.partition(".")[0]: name for name in beside}  # the ending is what people leave out
+        hint = nearest(whole.get(source, source), [*named_sets.NAMES, *beside])
         suggestion = hint if "Did you" in hint else ""
         names = ", ".join(named_sets.NAMES)
         raise RequestError(f"no file or named set `{source}`.{suggestion} Named sets: {names}.")
