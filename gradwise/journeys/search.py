@@ -17,8 +17,10 @@ from typing import Any
 
 from jaxtyping import Array, Key
 
+from ..checking.data.as_read import refuse_unlearnable
 from ..checking.verdict.diagnosis import diagnose_study
 from ..records.finding import Finding
+from ..records.readings import write_readings
 from ..records.study import Study
 from ..records.study_files import is_study, read_study
 from ..runtime import keys
@@ -105,6 +107,7 @@ class Procedure:
 
     def search(self, budget: Budget, options: StudyOptions, *, check_data: bool = True) -> Study:
         """The study, diagnosed, with what was found in its data."""
+        refuse_unlearnable(self.dataset)
         in_data = find_in_data(self.space.recipe, self.dataset, self.key) if check_data else ()
         study = run_study(self.space, self.dataset, budget=budget, options=options, **self._settings)
         # Last: the first error among the findings is the reason if no trial left a model.
@@ -143,6 +146,8 @@ def search_in(
     procedure = Procedure(space, dataset, strategy, key, metric, class_weight, plan)
     own, each = share(budget) if nested else (budget, None)
     study = procedure.search(own, options, check_data=check_data)
+    if options.folder is not None:  # the caller sees the score now
+        write_readings(study.data.test_readings, options.folder)
     if each is None or study.outcome == "interrupted" or study.predictor is None:
         return study
     return procedure.estimate(study, each, options.on)

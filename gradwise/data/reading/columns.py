@@ -18,6 +18,7 @@ import numpy as np
 from ...runtime.errors import RequestError
 from .delimited import MISSING
 from .words_and_dates import category_name, parse_dates
+from .written_numbers import decimal_mark, parse_written
 
 _DATE_LIKE = re.compile(r"\d{4}[-/]\d{1,2}[-/]\d{1,2}\D|\d{4}[-/]\d{1,2}[-/]\d{1,2}$|\d{1,2}[./]\d{1,2}[./]\d{4}")
 
@@ -85,6 +86,18 @@ class Field:
         known = np.append(np.array(parsed, "datetime64[s]"), np.datetime64("NaT", "s"))
         return np.asarray(known[codes])
 
+    @cached_property
+    def decimal(self) -> str:
+        """The decimal mark of numbers written with symbols, such as $1,200.50; empty for other columns."""
+        return decimal_mark(self.words[1]) if self.nature == "text" and self.words[1] else ""
+
+    @cached_property
+    def is_blank(self) -> bool:
+        """Whether every value is missing."""
+        if self.nature == "real":
+            return bool(np.isnan(np.asarray(self.natural(), np.float64)).all())
+        return self.array.null_count == len(self) or (self.nature == "text" and not self.words[1])
+
     def looks_dated(self) -> bool:
         """Whether every text value looks like a date."""
         _, distinct = self.words
@@ -110,8 +123,8 @@ class Field:
             return np.asarray(whole.to_numpy(), np.float64) / per_second
         return np.asarray(array.to_numpy())
 
-    def numbers(self, remedy: str = "") -> np.ndarray:
-        """The values as float64, NaN where missing; raises on other values."""
+    def numbers(self, remedy: str = "", decimal: str = "") -> np.ndarray:
+        """The values as float64, NaN where missing; raises on other values. `decimal` is the mark of written ones."""
         if self.nature in ("integer", "real"):
             return np.asarray(self.natural(), np.float64)
         if self.nature == "date":
@@ -124,8 +137,9 @@ class Field:
             if self.nature == "boolean":
                 values[index] = float(text == "True")
                 continue
+            written = parse_written(text, decimal or self.decimal) if decimal or self.decimal else None
             try:
-                values[index] = float(text)
+                values[index] = float(text) if written is None else written
             except ValueError:
                 raise RequestError(
                     f"column `{self.name}`: {text[:40]!r} in data row {self.first(index)} is not a number.{remedy}"

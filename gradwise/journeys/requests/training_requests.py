@@ -29,8 +29,9 @@ _read_seed, _read_folds, _read_count = (values.whole_number(*ends) for ends in (
 
 def data_option(**more: Any) -> Any:
     """`DATA`."""
-    files = ".csv .tsv .parquet .npz .npy .svm .idx, also .gz"
-    return option("", f"A file ({files}), a named set (digits, iris, ...), or - for stdin.", ARGUMENT, "DATA", **more)
+    files = ".csv .tsv .parquet .npz .npy .svm .idx, .gz"
+    told = f"A file ({files}), a folder of pictures, a named set (digits, ...), or - for stdin."
+    return option("", told, ARGUMENT, "DATA", **more)
 
 
 def set_option(help: str, panel: str) -> Any:
@@ -235,7 +236,13 @@ class PredictRequest(Request):
 
     verb: ClassVar[str] = "predict"
     run: str = option("", "The folder of a run, or a model.safetensors file.", ARGUMENT, "RUN", required=True)
-    data: str = option("", "A file with the model's columns, or - for stdin.", ARGUMENT, "DATA", required=True)
+    data: str = option(
+        "",
+        "A file with the model's columns, a picture or a folder of them, or - for stdin.",
+        ARGUMENT,
+        "DATA",
+        required=True,
+    )
     out: str = option("-", "The output file; - is standard output.", OUTPUT, "FILE")
     format: str | None = option(None, "csv, parquet or json.", OUTPUT, "FORM", shown="by the name of --out, or csv")
     probabilities: bool = option(False, "Add a column with the probability of each class.", OUTPUT)
