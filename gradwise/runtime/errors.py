@@ -19,7 +19,12 @@ class WorkError(RuntimeError):
 # What people are used to calling things, and the last word of what they are called here.
 _ALIASES = {
     **dict.fromkeys(("lr", "eta", "step_size"), "learning_rate"),
-    **dict.fromkeys(("accuracy", "acc", "error"), "error_rate"),
+    **dict.fromkeys(("accuracy", "error"), "error_rate"),
+    **dict.fromkeys(("acc", "accuracy_score"), "accuracy"),
+    **dict.fromkeys(("f1", "f1_score", "macro_f1", "f1_weighted", "f1_micro"), "f1_macro"),
+    **dict.fromkeys(("precision", "macro_precision"), "precision_macro"),
+    **dict.fromkeys(("recall", "macro_recall", "balanced_accuracy"), "recall_macro"),
+    **dict.fromkeys(("ap", "pr_auc", "auprc", "map"), "average_precision"),
     **dict.fromkeys(("mse", "root_mean_squared_error"), "rmse"),
     **dict.fromkeys(("cross_entropy", "logloss", "nll"), "log_loss"),
     **dict.fromkeys(("roc_auc", "auroc"), "auc"),

@@ -16,6 +16,7 @@ import numpy as np
 
 from ...criteria.penalties import L2
 from ...criteria.semi_supervised import SemiSupervised
+from ...evaluation.metrics import COUNTED
 from ...evaluation.run_findings import learning_rate_of
 from ...pretraining.stack import Pretrained
 from ...records.evidence.verdict import Judgement, Present, RunNumbers
@@ -122,14 +123,21 @@ def chance_of(record: Fit) -> float:
         counts = np.asarray(evidence.classes.confusion).sum(1)
         shares = counts[counts > 0] / max(1, counts.sum())
         entropy = float(-(shares * np.log(shares)).sum())
+        largest, count = float(shares.max(initial=0.0)), max(1, len(shares))
         of = {
-            "error_rate": 1.0 - float(shares.max(initial=0.0)),
-            "balanced_error_rate": 1.0 - 1.0 / max(1, len(shares)),
+            "error_rate": 1.0 - largest,
+            "accuracy": largest,
+            "balanced_error_rate": 1.0 - 1.0 / count,
+            "f1_macro": 2.0 * largest / (1.0 + largest) / count,
+            "precision_macro": largest / count,
+            "recall_macro": 1.0 / count,
+            "average_precision": 1.0 / count,  # of each class its share
         }
         return {**of, "log_loss": entropy, "auc": 0.5}.get(metric, math.nan)
-    if record.task == "labels" and metric == "error_rate" and evidence.labels:
+    if record.task == "labels" and metric in COUNTED and evidence.labels:
         shares = np.asarray([one.count for one in evidence.labels]) / max(1, record.data.rows.test)
-        return float(np.minimum(shares, 1 - shares).mean())
+        error = float(np.minimum(shares, 1 - shares).mean())
+        return 1.0 - error if metric == "accuracy" else error
     if record.task == "numbers":
         told = record.metrics.get("test", {})
         r2, rmse = told.get("r2", math.nan), told.get("rmse", math.nan)

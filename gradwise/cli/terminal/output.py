@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from ...evaluation.metrics import shown_metrics
 from ...journeys.progress import AbstractProgress, Watch
 from ...records.evidence.fit_evidence import PretrainedLayer
 from ...records.finding import Finding
@@ -173,13 +174,14 @@ def one_line(record: Fit | Study) -> str:
 
 
 def _metrics(record: Fit) -> Any:
-    """Every metric on the training, validation and test sets."""
+    """The metrics that people look for first, on the training, validation and test sets; the report has all."""
     from rich.text import Text
 
     titles = {"train": "training", "valid": "validation", "test": "test"}
     parts = [part for part in titles if any(math.isfinite(value) for value in record.metrics[part].values())]
     rows = []
-    for name in dict.fromkeys(name for part in parts for name in record.metrics[part]):
+    measured = tuple(dict.fromkeys(name for part in parts for name in record.metrics[part]))
+    for name in shown_metrics(measured, record.metric):
         style = "bold" if name == record.metric else ""
         values = [wording.in_metric(name, record.metrics[part].get(name)) for part in parts]
         rows.append(tuple(Text(text, style) for text in (wording.metric_name(name), *values)))

@@ -38,7 +38,8 @@ def set_option(help: str, panel: str) -> Any:
 
 
 def metric_option(
-    help: str = "error_rate, balanced_error_rate, log_loss or auc; rmse, mae or r2 for numbers.",
+    help: str = "error_rate, accuracy, f1_macro, auc, log_loss, balanced_error_rate, precision_macro, recall_macro or "
+    "average_precision; subset_error_rate for labels; rmse, mae or r2 for numbers.",
     shown: str = "error_rate, or rmse",
 ) -> Any:
     """`--metric`."""

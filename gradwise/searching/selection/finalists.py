@@ -331,13 +331,13 @@ def _weighted(rows: Sequence[TrainedTrial], data: EvaluationData, scalers: Scale
 def _tested(committee: Committee, test: Dataset, metric: str) -> tuple[tuple[float, ...], Estimates]:
     """On the test set: the metric of each member, and the estimates of the committee."""
 
-    def value(predictions: np.ndarray) -> dict[str, float]:
-        return measure(test.task, predictions, test.targets, test.weights)
+    def value(predictions: np.ndarray, *names: str) -> dict[str, float]:
+        return measure(test.task, predictions, test.targets, test.weights, names or None)
 
     each = [member.predict(test.inputs) for member in committee.members]
     together = committee.tempered(mean_prediction(each, committee.weights))
     metrics = value(together)
-    alone = tuple(value(predictions)[metric] for predictions in each)
+    alone = tuple(value(predictions, metric)[metric] for predictions in each)
     raw = mean_prediction(
         [dataclasses.replace(member, temperature=1.0).predict(test.inputs) for member in committee.members],
         committee.weights,

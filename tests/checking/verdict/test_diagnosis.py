@@ -13,7 +13,7 @@ from gradwise import defaults
 from gradwise.checking.codes import found
 from gradwise.checking.verdict.diagnosis import chance_of, diagnose, diagnose_study, numbers_of, read_course
 from gradwise.data.splits import HoldOut
-from gradwise.evaluation.metrics import wilson
+from gradwise.evaluation.metrics import METRICS, measure, wilson
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.adaptive.adam import Adam
 from gradwise.records.data_read import ColumnRead, DataRead, SetSizes
@@ -22,6 +22,7 @@ from gradwise.records.fit import Fit
 from gradwise.records.outcome import Outcome
 from gradwise.records.study import Study
 from gradwise.records.trial import Trial
+from gradwise.specs.dataset import Classes
 from gradwise.specs.priors import LogUniform
 from gradwise.specs.search_space import Dimension, Space
 from gradwise.training.stopping import Off, Patience
@@ -173,6 +174,11 @@ def test_chance_is_that_of_a_constant() -> None:
     loss = dataclasses.replace(record, metric="log_loss")
     assert chance_of(loss) == pytest.approx(-(shares * np.log(shares)).sum())
     assert chance_of(dataclasses.replace(record, metric="balanced_error_rate")) == pytest.approx(2 / 3)
+    targets = np.repeat(range(3), [10, 20, 30])
+    always = np.tile([0.2, 0.3, 0.5], (60, 1))  # the constant prediction of the largest class
+    told = measure(Classes(np.arange(3)), always, targets, None)
+    for metric in set(METRICS["classes"]) - {"log_loss"}:
+        assert chance_of(dataclasses.replace(record, metric=metric)) == pytest.approx(told[metric]), metric
     numbers = dataclasses.replace(record, task="numbers", metric="rmse", metrics={"test": {"rmse": 3.0, "r2": 0.75}})
     assert chance_of(numbers) == pytest.approx(6.0)
 
