@@ -26,6 +26,7 @@ import numpy as np
 
 from ..runtime.errors import RequestError, nearest
 from ..specs.dataset import Task
+from .threshold_curves import Ranking, ratio
 
 # The first is the default, and the first few are those that people look for; the terminal shows no others unasked.
 METRICS = {
@@ -66,38 +67,6 @@ def shown_metrics(measured: Sequence[str], chosen: str) -> tuple[str, ...]:
     return tuple(name for name in measured if name in usual or name == chosen)
 
 
-class _Ranking:
-    """The examples of one class or label among all, in the order of their scores."""
-
-    def __init__(self, positive: np.ndarray, scores: np.ndarray):
-        self._positive = positive
-        self._rank = np.unique(scores, return_inverse=True)[1]
-
-    def _weights(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Of the positive and of the other examples at each score, the highest last."""
-        positive = np.bincount(self._rank, weights * self._positive)
-        return positive, np.bincount(self._rank, weights * ~self._positive)
-
-    def auc(self, weights: np.ndarray) -> float:
-        """Probability that a positive example outranks a negative one, ties counted half, each pair by its weights."""
-        positive, negative = self._weights(weights)
-        pairs = positive.sum() * negative.sum()
-        below = np.cumsum(negative) - negative / 2
-        return float((positive * below).sum() / pairs) if pairs > 0 else math.nan
-
-    def average_precision(self, weights: np.ndarray) -> float:
-        """The mean over positive examples of the precision among all that score at least as high."""
-        positive, negative = (each[::-1] for each in self._weights(weights))
-        found = np.cumsum(positive)
-        precision = _ratio(found, found + np.cumsum(negative))
-        return float((positive * precision).sum() / found[-1]) if found[-1] > 0 else math.nan
-
-
-def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    """Part / whole; nothing of nothing is 0."""
-    return np.divide(part, whole, out=np.zeros(np.shape(whole)), where=whole > 0)
-
-
 def _mean_finite(values: list[float]) -> float:
     finite = [value for value in values if math.isfinite(value)]
     return float(np.mean(finite)) if finite else math.nan
@@ -123,8 +92,8 @@ class _ClassResults:
         return -np.log(np.maximum(self._probabilities[np.arange(len(self._targets)), self._targets], 1e-38))
 
     @cached_property
-    def _rankings(self) -> list[_Ranking]:
-        return [_Ranking(self._targets == k, self._probabilities[:, k]) for k in range(self._width)]
+    def _rankings(self) -> list[Ranking]:
+        return [Ranking(self._targets == k, self._probabilities[:, k]) for k in range(self._width)]
 
     def _by_class(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Of each class: the weight of its examples, of those taken for it, and of both; only classes that occur."""
@@ -157,11 +126,11 @@ class _ClassResults:
 
     def precision_macro(self, weights: np.ndarray) -> float:
         _, taken, right = self._by_class(weights)
-        return float(_ratio(right, taken).mean())
+        return float(ratio(right, taken).mean())
 
     def recall_macro(self, weights: np.ndarray) -> float:
         own, _, right = self._by_class(weights)
-        return float(_ratio(right, own).mean())
+        return float(ratio(right, own).mean())
 
     def average_precision(self, weights: np.ndarray) -> float:
         return _mean_finite([one.average_precision(weights) for one in self._rankings])
@@ -187,9 +156,9 @@ class _LabelResults:
         return np.asarray(-np.log(np.maximum(right, 1e-38)).mean(1))
 
     @cached_property
-    def _rankings(self) -> list[_Ranking]:
+    def _rankings(self) -> list[Ranking]:
         each = range(self._targets.shape[1])
-        return [_Ranking(self._targets[:, k], self._probabilities[:, k]) for k in each]
+        return [Ranking(self._targets[:, k], self._probabilities[:, k]) for k in each]
 
     def error_rate(self, weights: np.ndarray) -> float:
         return float(np.average(self._wrong.mean(1), weights=weights))
@@ -202,7 +171,7 @@ class _LabelResults:
 
     def f1_macro(self, weights: np.ndarray) -> float:
         right = weights @ (self._targets & self._chosen)
-        return float(_ratio(2 * right, weights @ self._targets + weights @ self._chosen).mean())
+        return float(ratio(2 * right, weights @ self._targets + weights @ self._chosen).mean())
 
     def log_loss(self, weights: np.ndarray) -> float:
         return float(np.average(self._losses, weights=weights))

@@ -57,6 +57,23 @@ class ClassEvidence:
 
 
 @dataclass(frozen=True)
+class ThresholdCurve:
+    """How well a class or label is told from all others, from the highest threshold on its probability to the lowest.
+
+    At each threshold: the share of the others that is taken for it, the share of it that is found (its recall), and
+    the share of those taken for it that is right. There are at most some hundred points; the areas are of all.
+    """
+
+    name: str
+    count: int  # examples of this class
+    false_positive: tuple[float, ...]
+    true_positive: tuple[float, ...]
+    precision: tuple[float, ...]
+    auc: float
+    average_precision: float
+
+
+@dataclass(frozen=True)
 class ResidualQuantile:
     """A quantile of the errors (predicted - true) of each output."""
 
@@ -211,6 +228,7 @@ class FitEvidence:
 
     classes: ClassEvidence = ClassEvidence()
     labels: tuple[ErrorRate, ...] = ()
+    thresholds: tuple[ThresholdCurve, ...] = ()
     numbers: NumberEvidence = NumberEvidence()
     features: FeatureEvidence | None = None
     flow: RecordedFlow = RecordedFlow()

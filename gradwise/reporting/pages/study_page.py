@@ -16,7 +16,14 @@ from ...records.score_scale import confidence_interval, is_missing
 from ...records.study import Study
 from .. import wording
 from ..blocks import Block, CodeLines, Items, Notice, Page, Prose, Row, Section, Table, Verdict
-from ..captioned_figures import feature_figures, knob_figures, population_figures, run_figures, study_figures
+from ..captioned_figures import (
+    feature_figures,
+    knob_figures,
+    population_figures,
+    run_figures,
+    study_figures,
+    threshold_figures,
+)
 from .provenance import chapter_row, data_blocks, finding_notice, recipe_blocks
 from .study_tables import space_table, trial_table
 
@@ -166,6 +173,7 @@ def _errors(study: Study) -> Iterator[Block]:
     yield from run_figures.confusion_figures(evidence)
     yield from run_figures.residual_figures(evidence)
     yield from run_figures.error_rate_figures(evidence, estimates.metrics.get("test", {}).get("error_rate"))
+    yield from threshold_figures.threshold_figures(evidence, estimates.metrics.get("test", {}))
     yield from run_figures.reliability_figures(evidence)
     yield from filter(None, (run_figures.residual_table(evidence), run_figures.worst_table(evidence)))
 

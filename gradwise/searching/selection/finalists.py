@@ -343,7 +343,7 @@ def _tested(committee: Committee, test: Dataset, metric: str) -> tuple[tuple[flo
         committee.weights,
     )
     temperature = committee.members[0].temperature if len(committee.members) == 1 else committee.temperature
-    evidence = gather_evidence(test.task, raw, together, test.targets, test.rows, temperature)
+    evidence = gather_evidence(test.task, raw, together, test.targets, test.rows, temperature, test.weights)
     ends = metric_interval(metric, test.task, together, test.targets, test.weights)
     return alone, Estimates({"test": metrics}, metrics[metric], ends, evidence=evidence)
 
