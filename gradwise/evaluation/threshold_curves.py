@@ -64,11 +64,13 @@ def _curve(name: str, positive: np.ndarray, scores: np.ndarray, weights: np.ndar
     true, false = found / found[-1], taken / taken[-1]
     precision = ratio(found, found + taken)
     kept = _thinned((false, true, precision))
-    rounded = (tuple(np.round(values[kept], 4).tolist()) for values in (false, true, precision))
+    false, true, precision = (np.round(values[kept], 4) for values in (false, true, precision))
     return ThresholdCurve(
         name,
-        int(positive.sum()),
-        *rounded,
+        count=int(positive.sum()),
+        false_positive=tuple(false.tolist()),
+        true_positive=tuple(true.tolist()),
+        precision=tuple(precision.tolist()),
         auc=ranking.auc(weights),
         average_precision=ranking.average_precision(weights),
     )

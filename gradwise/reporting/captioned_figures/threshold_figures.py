@@ -57,10 +57,10 @@ def threshold_figures(evidence: FitEvidence, metrics: dict[str, float]) -> Itera
     yield Figure("roc", "ROC curves" if len(shown) > 1 else "ROC curve", said, draw, table, height=_HEIGHT)
     precisions = [curve.average_precision for curve in curves]
     mean = metrics.get("average_precision", math.nan)
-    said = (
-        f"Of each {of}, at every threshold: how many of those taken for it are right (precision), and how many of it "
+    said = f"Of each {of}, at every threshold: the share of it that is found (recall), and of those taken for it the "
+    said += (
+        f"share that is right (precision). Average precision {wording.in_metric('average_precision', mean)} on average."
     )
-    said += f"are found (recall). Average precision {wording.in_metric('average_precision', mean)} on average."
     said += _lowest(curves, of, "average_precision", precisions, total)
     draw = partial(threshold_plots.draw_precision_recall, curves)
     table = _table(curves, of, "average_precision", precisions)

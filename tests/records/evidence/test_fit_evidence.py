@@ -56,8 +56,8 @@ def trained(task: Task) -> Fit:
 @pytest.mark.parametrize(
     ("task", "seen"),
     [
-        (Classes(np.array(["no", "yes"])), {"classes", "flow", "verdict"}),
-        pytest.param(Labels(("a", "b")), {"labels", "flow", "verdict"}, marks=pytest.mark.slow),
+        (Classes(np.array(["no", "yes"])), {"classes", "thresholds", "flow", "verdict"}),
+        pytest.param(Labels(("a", "b")), {"labels", "thresholds", "flow", "verdict"}, marks=pytest.mark.slow),
         pytest.param(Numbers(("u", "v")), {"numbers", "flow", "verdict"}, marks=pytest.mark.slow),
         pytest.param(Inputs(), {"features", "flow"}, marks=pytest.mark.slow),
     ],
