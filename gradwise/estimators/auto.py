@@ -178,6 +178,7 @@ class AutoEstimator(Estimator):
             class_weight=self.class_weight,
             plan=plan,
             nested=self.nested,
+            baselines=False,
             options=StudyOptions(
                 on=self.on,
                 slots=BySize(),  # measured ones could differ from fit to fit, and with them the last digits

@@ -341,6 +341,7 @@ class NetworkEstimator(Estimator):
             options=options,
             warm=warm,
             check_data=False,  # one of many folds, perhaps
+            baselines=False,
         )
         return self._keep(record, math.ceil(record.outcome.age_examples / record.data.rows.train))
 

@@ -255,9 +255,14 @@ def interval_of_mean(values: np.ndarray) -> tuple[float, float]:
 
 
 def bootstrap_interval(
-    statistic: Callable[..., Any], *columns: np.ndarray, resamples: int, vectorized: bool = False, seed: int = 0
+    statistic: Callable[..., Any],
+    *columns: np.ndarray,
+    resamples: int,
+    vectorized: bool = False,
+    seed: int = 0,
+    level: float = 0.95,
 ) -> tuple[float, float]:
-    """A 95 % interval by the bootstrap: the percentiles of the statistic where it is finite, rows drawn together.
+    """An interval by the bootstrap: the percentiles of the statistic where it is finite, rows drawn together.
 
     The interval of a result is part of the result, so the resamples are always the same.
     """
@@ -268,7 +273,7 @@ def bootstrap_interval(
         warnings.simplefilter("ignore", DegenerateDataWarning)  # a resample may hold one class or one value only
         drawn = bootstrap(columns, statistic, paired=True, method="percentile", rng=seed, **options)
     finite = drawn.bootstrap_distribution[np.isfinite(drawn.bootstrap_distribution)]
-    low, high = np.quantile(finite, [0.025, 0.975]) if len(finite) else (math.nan, math.nan)
+    low, high = np.quantile(finite, [(1 - level) / 2, (1 + level) / 2]) if len(finite) else (math.nan, math.nan)
     return (float(low), float(high))
 
 
@@ -279,15 +284,41 @@ def metric_interval(
     if name in COUNTED and task.kind == "classes" and weights is None and len(targets):
         right = predictions.argmax(1) == targets
         return wilson(float((right == (name == "accuracy")).sum()), len(targets))
-    count = len(targets)
-    if count < 2:
+    if len(targets) < 2:
         return (math.nan, math.nan)
-    found = getattr(_results(task, predictions, targets), name)
+    return _resampled(getattr(_results(task, predictions, targets), name), name, len(targets), weights, 0.95)
+
+
+def _resampled(
+    measured: Callable[[np.ndarray], float], name: str, count: int, weights: np.ndarray | None, level: float
+) -> tuple[float, float]:
+    """The bootstrap's interval of what is measured, the rows weighted by how often they are drawn."""
     given = np.ones(count) if weights is None else np.asarray(weights, dtype=np.float64)
 
     def statistic(rows: np.ndarray) -> float:
         drawn = given * np.bincount(rows, minlength=count)
-        return float(found(drawn)) if drawn.sum() > 0 else math.nan
+        return measured(drawn) if drawn.sum() > 0 else math.nan
 
     resamples = 1000 if count <= 20_000 and name not in _RANKED else 200
-    return bootstrap_interval(statistic, np.arange(count), resamples=resamples)
+    return bootstrap_interval(statistic, np.arange(count), resamples=resamples, level=level)
+
+
+def gain_interval(
+    name: str,
+    task: Task,
+    predictions: np.ndarray,
+    others: np.ndarray,
+    targets: np.ndarray,
+    weights: np.ndarray | None = None,
+    *,
+    level: float = 0.95,
+) -> tuple[float, float]:
+    """A confidence interval for how much better other predictions of the same rows are by this metric.
+
+    The rows are drawn together: what both get wrong is no difference between them.
+    """
+    if len(targets) < 2:
+        return (math.nan, math.nan)
+    ours, theirs = (getattr(_results(task, each, targets), name) for each in (predictions, others))
+    sign = -1.0 if name in HIGHER_IS_BETTER else 1.0
+    return _resampled(lambda drawn: sign * (ours(drawn) - theirs(drawn)), name, len(targets), weights, level)

@@ -13,9 +13,11 @@ from .. import defaults
 from ..checking.data.data import find_data, from_dataset, measure_data
 from ..data.reading.read import ReadRequest, read
 from ..data.scaling import kind_of_inputs
-from ..data.splits import GroupHoldOut, TimeHoldOut
+from ..data.splits import GroupHoldOut, TimeHoldOut, join_parts
+from ..evaluation.baselines import compare_with_baselines
 from ..evaluation.metrics import check_metric
 from ..pretraining.stack import Pretrained
+from ..records.evidence.fit_evidence import FitEvidence
 from ..records.finding import Finding
 from ..runtime import keys, memory
 from ..runtime.errors import RequestError
@@ -24,7 +26,8 @@ from ..specs.contracts import AbstractCriterion
 from ..specs.dataset import Dataset
 from ..specs.paths import knobs, trainable
 from ..specs.recipe import Recipe
-from ..training.prepare import split_labelled
+from ..training.predictor import AbstractPredictor
+from ..training.prepare import CLASS_WEIGHTS, split_labelled, weights_of_classes
 from ..training.state import with_room
 from .pretraining import check_layers, check_varied, expanded, features_recipe, pretrained_recipe, takes_probabilities
 from .requests.assignments import Resolved, assignments_of, resolve
@@ -188,6 +191,34 @@ def find_in_data(recipe: Recipe, dataset: Dataset, key: Key[Array, ""]) -> tuple
     apart = None if valid is train else valid  # few rows are judged on those that they were trained on
     findings = find_data(measure_data(**from_dataset(dataset, (train, apart, test)), key=keys.named(key, "data")))
     return tuple(one for one in findings if one.level != "note" and one.code not in _CARED_FOR)
+
+
+def with_baselines(
+    evidence: FitEvidence,
+    predictor: AbstractPredictor,
+    recipe: Recipe,
+    dataset: Dataset,
+    *,
+    key: Key[Array, ""],
+    metric: str,
+    class_weight: CLASS_WEIGHTS = None,
+    pooled: bool = False,
+) -> FitEvidence:
+    """The evidence with simple models beside the network, of the split that training makes with this key.
+
+    They learn from the training set, or, where the network's folds were `pooled`, from all that is not the test set.
+    """
+    criterion = as_criterion(recipe.criterion)
+    if dataset.task.kind == "inputs" or criterion.learns_from == "inputs":
+        return evidence
+    train, valid, test = split_labelled(recipe.split, criterion, dataset, key=keys.named(key, "split"))
+    if test is None:
+        return evidence
+    by_class = weights_of_classes(class_weight, train)
+    if pooled and valid is not train:
+        train = join_parts(train, valid)[0]
+    found = compare_with_baselines(train, test, metric, predictor.predict(test.inputs), by_class)
+    return dataclasses.replace(evidence, baselines=found)
 
 
 def read_data(options: FitRequest) -> tuple[Dataset, Resolved]:

@@ -34,7 +34,7 @@ from ..training.model_files import MODEL, load_predictor, load_used_rows
 from ..training.prepare import CLASS_WEIGHTS
 from ..training.train import train
 from . import run_folder as folders
-from .data_and_recipe import expected_sizes, find_in_data, read_data, resolve_for, start_device
+from .data_and_recipe import expected_sizes, find_in_data, read_data, resolve_for, start_device, with_baselines
 from .dry_run import make_plan
 from .pretraining import train_pretrained
 from .progress import SILENT, AbstractProgress
@@ -61,6 +61,15 @@ def _with_diagnosis(result: Fit, in_data: tuple[Finding, ...] = ()) -> Fit:
     )
 
 
+def _with_baselines(result: Fit, dataset: Dataset, key: Key[Array, ""], class_weight: CLASS_WEIGHTS) -> Fit:
+    """The record with simple models beside the network; none beside one that failed, or was interrupted."""
+    if result.outcome.failed or result.outcome.name == "interrupted" or result.data.rows.test == 0:
+        return result
+    options: dict[str, Any] = {"key": key, "metric": result.metric, "class_weight": class_weight}
+    evidence = with_baselines(result.evidence, result.predictor, result.recipe, dataset, **options)
+    return dataclasses.replace(result, evidence=evidence)
+
+
 def fit(
     recipe: Recipe,
     dataset: Dataset,
@@ -71,15 +80,19 @@ def fit(
     options: RunOptions = RunOptions(),
     warm: Fit | None = None,
     check_data: bool = True,
+    baselines: bool = True,
 ) -> Fit:
     """Trains one network by a recipe, as `gradwise.train` does, checks the data first, and diagnoses the record.
 
     `metric` is the metric to report (all metrics are measured); `options` control checkpoints, time and progress.
-    `warm` is a warm start from an earlier result: its scaler, parameters and optimiser state.
+    `warm` is a warm start from an earlier result: its scaler, parameters and optimiser state. `baselines` adds a linear
+    model and gradient boosting, on the same training and test rows.
     """
     given: dict[str, Any] = {"metric": metric, "class_weight": class_weight, "options": options, "warm": warm}
     in_data = find_in_data(recipe, dataset, key) if check_data else ()
-    return _with_diagnosis(train(recipe, dataset, key=key, **given), in_data)
+    result = train(recipe, dataset, key=key, **given)
+    result = _with_baselines(result, dataset, key, class_weight) if baselines else result
+    return _with_diagnosis(result, in_data)
 
 
 def _finished(folder: Path, options: FitRequest) -> Fit | None:
@@ -137,12 +150,21 @@ def _train(options: FitRequest, dataset: Dataset, resolved: Resolved, work: Path
         progress.training("training", length=length, scale=scale)
         threading.Thread(target=_load_what_reports).start()
         result = train(recipe, dataset, **given)
+    if not options.no_baselines:
+        progress.phase("comparing with simpler models")
+        result = _with_baselines(result, dataset, given["key"], options.class_weight)
     return _with_diagnosis(result.with_command(options.command(resolved.changes)), in_data)
 
 
 def _load_what_reports() -> None:
     """Imports the modules needed after training, which take a second, while the device is busy."""
-    for name in ("matplotlib.figure", "pandas", "gradwise.reporting.report"):
+    for name in (
+        "matplotlib.figure",
+        "pandas",
+        "sklearn.linear_model",
+        "sklearn.ensemble",
+        "gradwise.reporting.report",
+    ):
         importlib.import_module(name)
 
 

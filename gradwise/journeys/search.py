@@ -13,6 +13,7 @@ from jaxtyping import Array, Key
 
 from ..checking.verdict.diagnosis import diagnose_study
 from ..records.finding import Finding
+from ..records.score_scale import is_missing
 from ..records.study import Study
 from ..records.study_files import is_study, read_study
 from ..runtime import keys
@@ -31,7 +32,7 @@ from ..specs.dataset import Dataset
 from ..specs.search_space import Space
 from ..training.prepare import CLASS_WEIGHTS
 from . import run_folder as folders
-from .data_and_recipe import expected_sizes, find_in_data, start_device
+from .data_and_recipe import expected_sizes, find_in_data, start_device, with_baselines
 from .dry_run import choices, data_section, folder_word
 from .progress import SILENT, AbstractProgress, Watch
 from .requests.study_requests import STUDY_FILE, SearchRequest
@@ -89,10 +90,28 @@ class Procedure:
         names = ("strategy", "key", "metric", "class_weight", "plan")
         return {name: getattr(self, name) for name in names}
 
-    def search(self, budget: Budget, options: StudyOptions, *, check_data: bool = True) -> Study:
+    def _with_baselines(self, study: Study) -> Study:
+        """The study with simple models beside its network or committee."""
+        if study.predictor is None or study.outcome == "interrupted" or is_missing(study.estimates.test):
+            return study
+        given: dict[str, Any] = {"key": self.key, "metric": study.metric, "class_weight": self.class_weight}
+        evidence = with_baselines(
+            study.estimates.evidence,
+            study.predictor,
+            self.space.recipe,
+            self.dataset,
+            pooled=study.data.folds > 1,
+            **given,
+        )
+        return dataclasses.replace(study, estimates=dataclasses.replace(study.estimates, evidence=evidence))
+
+    def search(
+        self, budget: Budget, options: StudyOptions, *, check_data: bool = True, baselines: bool = True
+    ) -> Study:
         """The study, diagnosed, with what was found in its data."""
         in_data = find_in_data(self.space.recipe, self.dataset, self.key) if check_data else ()
         study = run_study(self.space, self.dataset, budget=budget, options=options, **self._settings)
+        study = self._with_baselines(study) if baselines else study
         # Last: the first error among the findings is the reason if no trial left a model.
         return dataclasses.replace(study, findings=(*study.findings, *diagnose_study(study), *in_data))
 
@@ -120,15 +139,17 @@ def search(
     options: StudyOptions = StudyOptions(),
     nested: bool = False,
     check_data: bool = True,
+    baselines: bool = True,
 ) -> Study:
     """Searches a space for the recipe that suits the data, within a budget of time or trials, and diagnoses the study.
 
     `nested` adds an estimate of the whole procedure by nested cross-validation, from a share of the budget;
-    `check_data` looks for leaks and other faults of the data first.
+    `check_data` looks for leaks and other faults of the data first. `baselines` adds a linear model and gradient
+    boosting, on the same training and test rows.
     """
     procedure = Procedure(space, dataset, strategy, key, metric, class_weight, plan)
     own, each = share(budget) if nested else (budget, None)
-    study = procedure.search(own, options, check_data=check_data)
+    study = procedure.search(own, options, check_data=check_data, baselines=baselines)
     if each is None or study.outcome == "interrupted" or study.predictor is None:
         return study
     return procedure.estimate(study, each, options.on)
@@ -140,7 +161,7 @@ def _search(prepared: PreparedSearch, procedure: Procedure, work: Path, options:
     before = file.read_bytes() if file.is_file() else None
     write_whole(file, study_file(prepared.settings, prepared.options))
     try:
-        return procedure.search(prepared.budget, options)
+        return procedure.search(prepared.budget, options, baselines=not prepared.options.no_baselines)
     except BaseException as problem:
         if isinstance(problem, RequestError) or not (work / folders.JOURNAL).exists():
             file.unlink()

@@ -238,6 +238,8 @@ def show_result(record: Fit, folder: Path, report: Path | None) -> None:
     out.print(_metrics(record))
     if worth := wording.optimism(record.metric, record.metrics, record.data.judged_on):
         out.print(Text(worth, "dim"))
+    if beside := wording.baselines(record.evidence.baselines, record.metric, record.metrics["test"].get(record.metric)):
+        out.print(Text(beside))
     out.print()
     show_findings(out, record.findings)
     if report is not None:

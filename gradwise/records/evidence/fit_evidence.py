@@ -223,6 +223,24 @@ class CrossValidationEstimate:
 
 
 @dataclass(frozen=True)
+class Baseline:
+    """A simple model that learned from `rows` of the same training rows, with every metric of the same test rows.
+
+    `gain_interval` is a 99 % confidence interval for how much better it is than the network by the chosen metric,
+    rows compared one by one: above 0 where it clearly is.
+    """
+
+    name: str
+    metrics: dict[str, float]
+    rows: int
+    gain_interval: tuple[float, float] = (math.nan, math.nan)
+
+    @property
+    def is_better(self) -> bool:
+        return self.gain_interval[0] > 0
+
+
+@dataclass(frozen=True)
 class FitEvidence:
     """What was seen of a run, by subject; what does not apply to it is empty."""
 
@@ -235,4 +253,5 @@ class FitEvidence:
     layers: tuple[PretrainedLayer, ...] = ()
     layerwise: LayerwiseEvidence | None = None
     estimate: CrossValidationEstimate | None = None
+    baselines: tuple[Baseline, ...] = ()
     verdict: Judgement | None = None

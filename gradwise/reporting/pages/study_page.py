@@ -154,6 +154,9 @@ def _winner(study: Study) -> Iterator[Block]:
     yield from study_figures.committee_figures(study)
     if table := _metric_table(study):
         yield table
+    members = 1 if study.committee is None else study.committee.members
+    if beside := run_figures.baseline_table(study.estimates.evidence, study.metric, study.estimates.test, members):
+        yield beside
     winner = study.winner or study.best
     if winner is None:
         yield Prose("There is no winner: no trial produced a model.")
