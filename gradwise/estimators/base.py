@@ -27,6 +27,7 @@ from .. import defaults
 from ..curvature.objective import Examples
 from ..data.splits import HoldOut, join_parts
 from ..evaluation.metrics import check_metric
+from ..journeys.data_and_recipe import Description
 from ..journeys.fit import fit as fit_network
 from ..records.fit import Fit
 from ..records.used_rows import UsedRows
@@ -341,7 +342,7 @@ class NetworkEstimator(Estimator):
             options=options,
             warm=warm,
             check_data=False,  # one of many folds, perhaps
-            baselines=False,
+            describe=Description(baselines=False, importance=False),
         )
         return self._keep(record, math.ceil(record.outcome.age_examples / record.data.rows.train))
 

@@ -34,7 +34,7 @@ from ..training.model_files import MODEL, load_predictor, load_used_rows
 from ..training.prepare import CLASS_WEIGHTS
 from ..training.train import train
 from . import run_folder as folders
-from .data_and_recipe import expected_sizes, find_in_data, read_data, resolve_for, start_device, with_baselines
+from .data_and_recipe import Description, expected_sizes, find_in_data, read_data, resolve_for, start_device
 from .dry_run import make_plan
 from .pretraining import train_pretrained
 from .progress import SILENT, AbstractProgress
@@ -61,12 +61,14 @@ def _with_diagnosis(result: Fit, in_data: tuple[Finding, ...] = ()) -> Fit:
     )
 
 
-def _with_baselines(result: Fit, dataset: Dataset, key: Key[Array, ""], class_weight: CLASS_WEIGHTS) -> Fit:
-    """The record with simple models beside the network; none beside one that failed, or was interrupted."""
-    if result.outcome.failed or result.outcome.name == "interrupted" or result.data.rows.test == 0:
+def _described(
+    result: Fit, dataset: Dataset, key: Key[Array, ""], class_weight: CLASS_WEIGHTS, wanted: Description
+) -> Fit:
+    """The record with simple models beside the network and the importance of columns; not of a run that ended badly."""
+    if result.outcome.failed or result.outcome.name == "interrupted":
         return result
     options: dict[str, Any] = {"key": key, "metric": result.metric, "class_weight": class_weight}
-    evidence = with_baselines(result.evidence, result.predictor, result.recipe, dataset, **options)
+    evidence = wanted.of(result.predictor, result.evidence, result.recipe, dataset, **options)
     return dataclasses.replace(result, evidence=evidence)
 
 
@@ -80,19 +82,18 @@ def fit(
     options: RunOptions = RunOptions(),
     warm: Fit | None = None,
     check_data: bool = True,
-    baselines: bool = True,
+    describe: Description = Description(),
 ) -> Fit:
     """Trains one network by a recipe, as `gradwise.train` does, checks the data first, and diagnoses the record.
 
     `metric` is the metric to report (all metrics are measured); `options` control checkpoints, time and progress.
-    `warm` is a warm start from an earlier result: its scaler, parameters and optimiser state. `baselines` adds a linear
-    model and gradient boosting, on the same training and test rows.
+    `warm` is a warm start from an earlier result: its scaler, parameters and optimiser state. `describe`
+    says whether simple models on the same rows and the importance of each column are measured too.
     """
     given: dict[str, Any] = {"metric": metric, "class_weight": class_weight, "options": options, "warm": warm}
     in_data = find_in_data(recipe, dataset, key) if check_data else ()
     result = train(recipe, dataset, key=key, **given)
-    result = _with_baselines(result, dataset, key, class_weight) if baselines else result
-    return _with_diagnosis(result, in_data)
+    return _with_diagnosis(_described(result, dataset, key, class_weight, describe), in_data)
 
 
 def _finished(folder: Path, options: FitRequest) -> Fit | None:
@@ -150,9 +151,9 @@ def _train(options: FitRequest, dataset: Dataset, resolved: Resolved, work: Path
         progress.training("training", length=length, scale=scale)
         threading.Thread(target=_load_what_reports).start()
         result = train(recipe, dataset, **given)
-    if not options.no_baselines:
-        progress.phase("comparing with simpler models")
-        result = _with_baselines(result, dataset, given["key"], options.class_weight)
+    progress.phase("measuring columns and simpler models")
+    wanted = Description(baselines=not options.no_baselines)
+    result = _described(result, dataset, given["key"], options.class_weight, wanted)
     return _with_diagnosis(result.with_command(options.command(resolved.changes)), in_data)
 
 

@@ -13,7 +13,6 @@ from jaxtyping import Array, Key
 
 from ..checking.verdict.diagnosis import diagnose_study
 from ..records.finding import Finding
-from ..records.score_scale import is_missing
 from ..records.study import Study
 from ..records.study_files import is_study, read_study
 from ..runtime import keys
@@ -32,7 +31,7 @@ from ..specs.dataset import Dataset
 from ..specs.search_space import Space
 from ..training.prepare import CLASS_WEIGHTS
 from . import run_folder as folders
-from .data_and_recipe import expected_sizes, find_in_data, start_device, with_baselines
+from .data_and_recipe import Description, expected_sizes, find_in_data, start_device
 from .dry_run import choices, data_section, folder_word
 from .progress import SILENT, AbstractProgress, Watch
 from .requests.study_requests import STUDY_FILE, SearchRequest
@@ -90,14 +89,14 @@ class Procedure:
         names = ("strategy", "key", "metric", "class_weight", "plan")
         return {name: getattr(self, name) for name in names}
 
-    def _with_baselines(self, study: Study) -> Study:
-        """The study with simple models beside its network or committee."""
-        if study.predictor is None or study.outcome == "interrupted" or is_missing(study.estimates.test):
+    def _described(self, study: Study, wanted: Description) -> Study:
+        """The study with simple models beside its network or committee, and the importance of columns."""
+        if study.predictor is None or study.outcome == "interrupted":
             return study
         given: dict[str, Any] = {"key": self.key, "metric": study.metric, "class_weight": self.class_weight}
-        evidence = with_baselines(
-            study.estimates.evidence,
+        evidence = wanted.of(
             study.predictor,
+            study.estimates.evidence,
             self.space.recipe,
             self.dataset,
             pooled=study.data.folds > 1,
@@ -106,12 +105,12 @@ class Procedure:
         return dataclasses.replace(study, estimates=dataclasses.replace(study.estimates, evidence=evidence))
 
     def search(
-        self, budget: Budget, options: StudyOptions, *, check_data: bool = True, baselines: bool = True
+        self, budget: Budget, options: StudyOptions, *, check_data: bool = True, describe: Description = Description()
     ) -> Study:
         """The study, diagnosed, with what was found in its data."""
         in_data = find_in_data(self.space.recipe, self.dataset, self.key) if check_data else ()
         study = run_study(self.space, self.dataset, budget=budget, options=options, **self._settings)
-        study = self._with_baselines(study) if baselines else study
+        study = self._described(study, describe)
         # Last: the first error among the findings is the reason if no trial left a model.
         return dataclasses.replace(study, findings=(*study.findings, *diagnose_study(study), *in_data))
 
@@ -139,17 +138,17 @@ def search(
     options: StudyOptions = StudyOptions(),
     nested: bool = False,
     check_data: bool = True,
-    baselines: bool = True,
+    describe: Description = Description(),
 ) -> Study:
     """Searches a space for the recipe that suits the data, within a budget of time or trials, and diagnoses the study.
 
     `nested` adds an estimate of the whole procedure by nested cross-validation, from a share of the budget;
-    `check_data` looks for leaks and other faults of the data first. `baselines` adds a linear model and gradient
-    boosting, on the same training and test rows.
+    `check_data` looks for leaks and other faults of the data first. `describe` says whether simple models on
+    the same rows and the importance of each column are measured too.
     """
     procedure = Procedure(space, dataset, strategy, key, metric, class_weight, plan)
     own, each = share(budget) if nested else (budget, None)
-    study = procedure.search(own, options, check_data=check_data, baselines=baselines)
+    study = procedure.search(own, options, check_data=check_data, describe=describe)
     if each is None or study.outcome == "interrupted" or study.predictor is None:
         return study
     return procedure.estimate(study, each, options.on)
@@ -161,7 +160,9 @@ def _search(prepared: PreparedSearch, procedure: Procedure, work: Path, options:
     before = file.read_bytes() if file.is_file() else None
     write_whole(file, study_file(prepared.settings, prepared.options))
     try:
-        return procedure.search(prepared.budget, options, baselines=not prepared.options.no_baselines)
+        return procedure.search(
+            prepared.budget, options, describe=Description(baselines=not prepared.options.no_baselines)
+        )
     except BaseException as problem:
         if isinstance(problem, RequestError) or not (work / folders.JOURNAL).exists():
             file.unlink()

@@ -26,7 +26,14 @@ from ..runtime.files import write_whole
 from ..specs.paths import knobs
 from . import wording
 from .blocks import Block, Items, Notice, Page, Prose, Section, Verdict
-from .captioned_figures import feature_figures, layerwise_figures, run_figures, signal_flow_figures, threshold_figures
+from .captioned_figures import (
+    feature_figures,
+    importance_figures,
+    layerwise_figures,
+    run_figures,
+    signal_flow_figures,
+    threshold_figures,
+)
 from .html import render
 from .pages.check_page import check_page, check_verdict
 from .pages.provenance import chapter_row, data_blocks, recipe_blocks, repeat_blocks
@@ -118,6 +125,8 @@ def _sections(record: Fit) -> Iterator[Section]:
     )
     if errors:
         yield Section("errors", "Errors on the test set", errors, "Errors")
+    if columns := tuple(importance_figures.importance_figures(evidence.importance)):
+        yield Section("importance", "Which columns matter", columns, "Columns")
     if chosen := record.evidence.layerwise:
         scale = ScoreScale.of_run(record.recipe, record.task)
         steps = tuple(layerwise_figures.layerwise_figures(chosen, scale))

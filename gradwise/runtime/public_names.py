@@ -176,6 +176,7 @@ _NAMES = {
     "evaluation.trials.knob_relevance": "relevance_of",
     "evaluation.trials.selection_bias": "weighted_estimate",
     "reporting.report": "report write_report read_record",
+    "journeys.data_and_recipe": "Description",
     "journeys.fit": "fit",
     "journeys.model": "Model load",
     "journeys.search": "search",

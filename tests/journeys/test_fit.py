@@ -492,7 +492,7 @@ def test_simple_models_learn_and_are_measured_on_the_rows_of_the_network(here):
     assert [one.name for one in result.evidence.baselines] == ["linear model", "gradient boosting"]
     # After one epoch any of them is better, and it is told.
     assert "GW808" in {one.code for one in result.findings}
-    assert gw.fit(recipe, dataset, key=key, baselines=False).evidence.baselines == ()
+    assert gw.fit(recipe, dataset, key=key, describe=gw.Description(baselines=False)).evidence.baselines == ()
     assert gw.train(recipe, dataset, key=key).evidence.baselines == ()
 
 
@@ -503,3 +503,16 @@ def test_the_command_line_compares_with_simple_models_unless_told_not_to(table, 
     assert len(read_fit(Path("run")).evidence.baselines) == 2
     bare = gradwise(*FIT, "--no-baselines", "--no-report", "--out", "bare", "--json")
     assert "baselines" not in json.loads(bare.out)["evidence"]
+
+
+def test_the_columns_that_the_network_needs_are_told(table, gradwise):
+    words = ("--set", "model.widths=8", "--set", "stopping.epochs=40", "--drop", "bed", "--no-baselines")
+    gradwise("fit", "flowers.csv", "--target", "kind", *words, "--out", "run")
+    found = read_fit(Path("run")).evidence.importance
+    assert (found.part, found.metric, found.rows) == ("test", "error_rate", 12)
+    model = gw.load("run")
+    assert sorted(model.importance["column"]) == ["colour", "length", "width"]
+    assert model.importance["rise"].is_monotonic_decreasing
+    assert model.importance["rise"][0] > 0
+    assert "importance" in model.plots
+    assert model.plot("importance").axes[0].get_xlabel().startswith("rise of the error")

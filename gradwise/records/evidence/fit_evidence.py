@@ -241,6 +241,30 @@ class Baseline:
 
 
 @dataclass(frozen=True)
+class ColumnImportance:
+    """The mean rise of the error when a column is shuffled; its standard error is that of shuffling again."""
+
+    column: str
+    rise: float
+    standard_error: float
+
+
+@dataclass(frozen=True)
+class Importance:
+    """The columns by importance, the most important first, on `rows` of the `part` shuffled `repeats` times.
+
+    Of a metric whose larger values are better, the rise is its fall. `skipped` says why nothing was measured.
+    """
+
+    metric: str
+    part: str
+    rows: int = 0
+    repeats: int = 0
+    columns: tuple[ColumnImportance, ...] = ()
+    skipped: str = ""
+
+
+@dataclass(frozen=True)
 class FitEvidence:
     """What was seen of a run, by subject; what does not apply to it is empty."""
 
@@ -254,4 +278,5 @@ class FitEvidence:
     layerwise: LayerwiseEvidence | None = None
     estimate: CrossValidationEstimate | None = None
     baselines: tuple[Baseline, ...] = ()
+    importance: Importance | None = None
     verdict: Judgement | None = None

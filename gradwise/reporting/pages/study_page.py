@@ -18,6 +18,7 @@ from .. import wording
 from ..blocks import Block, CodeLines, Items, Notice, Page, Prose, Row, Section, Table, Verdict
 from ..captioned_figures import (
     feature_figures,
+    importance_figures,
     knob_figures,
     population_figures,
     run_figures,
@@ -249,10 +250,12 @@ def _sections(study: Study) -> Iterator[Section]:
     """Every part of the page that has something to say."""
     relevance = knob_figures.study_relevance(study)
     marginals = knob_figures.marginals_of(study, relevance)
+    shuffled = study.estimates.evidence.importance
     parts: tuple[tuple[str, str, str, Iterator[Block]], ...] = (
         ("searched", "Search space", "Searched", _searched(study, marginals)),
         ("winner", "The winner and its expected error", "Winner", _winner(study)),
         ("errors", "Errors on the test set", "Errors", _errors(study)),
+        ("importance", "Which columns matter", "Columns", importance_figures.importance_figures(shuffled)),
         ("population", "How the knobs changed", "Population", population_figures.population_figures(study)),
         ("features", "The winner's features", "Features", _features(study)),
         ("going-on", "Are more trials worth it?", "Continue?", _going_on(study)),
