@@ -50,12 +50,13 @@ def _by_path(call: ast.Call, name: str, without: str) -> dict[str, Any]:
 
 def _shell_line(command: str, options: Sequence[str], without: str) -> str:
     """The line with these options; a knob that it set before is set once, and none of a part left out."""
-    again = {option.partition("=")[0].removeprefix("--set ") for option in options if option.startswith("--set ")}
+    again = {tuple(shlex.split(option.partition("=")[0].replace("'", ""))) for option in options}
     words, kept = iter(shlex.split(command)), []
     for word in words:
-        pair = [word, next(words, "")] if word == "--set" else [word]
+        pair = [word, next(words, "")] if word.removeprefix("--") in _BY_PATH else [word]
         path = pair[-1].partition("=")[0]
-        if word != "--set" or not (path in again or (without and f"{path}.".startswith(f"{without}."))):
+        gone = word == "--set" and without and f"{path}.".startswith(f"{without}.")
+        if len(pair) == 1 or not ((word, path) in again or gone):
             kept += pair
     return " ".join([shlex.join(kept), *options])
 

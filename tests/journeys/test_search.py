@@ -289,3 +289,28 @@ def test_a_study_is_compared_with_simple_models_on_all_rows_that_its_networks_sa
     text = (searched / "report.html").read_text()
     assert "Simpler models on the same test rows" in text
     assert 'id="figure-precision_recall"' in text
+
+
+def test_the_screen_the_report_the_record_and_optuna_count_the_same_trials(search_words, table, gradwise):
+    """Half of the trials diverge; still there is one count, one score for each, and one winner."""
+    import optuna
+
+    words = ("--range", "optimiser.learning_rate=log(1e-2, 1e8)", "--set", "optimiser=Sgd", "--trials", "6")
+    said = gradwise(*search_words, *words, "--finalists", "0", "--out", "mine")
+    study = read_study("mine")
+    count = len(study.trials)
+    lost, later = count - sum(trial.ok for trial in study.trials), count - 6
+    assert 0 < lost < 6
+    told = f"6 trials by random search and {later} more at borders, around the best or in finals"
+    assert f"{told}, {lost} diverged" in " ".join(said.out.split())
+    assert f"(best of {count - lost} trials)" in " ".join(said.out.split())
+    assert told in " ".join(Path("mine/report.html").read_text().split())
+    assert json.loads(Path("mine/result.json").read_text())["trials"] == count
+    assert len(gw.load("mine").trials) == count
+    storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend("mine/study.journal"))
+    stored = optuna.load_study(study_name="gradwise", storage=storage)
+    assert len(stored.trials) == count
+    scores = {trial.number: trial.score for trial in study.trials if trial.ok}
+    assert {trial.number: trial.value for trial in stored.trials if trial.value is not None} == scores
+    assert stored.best_trial.number == study.winner.number == min(scores, key=lambda number: scores[number])
+    assert f"trial {study.winner.number}" in said.out

@@ -24,6 +24,11 @@ def test_knobs_of_a_part_are_left_out() -> None:
             ("--set a.b=0.5", "--folds 10"),
             "gradwise fit 'my data.csv' --set c=2 --set a.b=0.5 --folds 10",
         ),
+        (
+            "gradwise search iris --range 'a.b=log(1, 2)'",
+            ("--range 'a.b=log(1, 3)'",),
+            "gradwise search iris --range 'a.b=log(1, 3)'",
+        ),
         ("gw.fit(data)", ("--folds 10",), "gw.fit(data, folds=10)"),
         ("gw.fit(data, y, folds=5)", ("--folds 10",), "gw.fit(data, y, folds=10)"),
         (

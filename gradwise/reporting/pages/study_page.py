@@ -50,18 +50,22 @@ def _asks(study: Study) -> bool:
     return bool(study.analysis.answers) and not study.searched
 
 
+def _count_trials(study: Study) -> str:
+    """How many trials there are: those of the strategy, and those that followed from them."""
+    if _asks(study):
+        return _counted(len(study.trials), "trial")
+    how = wording.clean(study.settings.get("strategy") or study.strategy)
+    later = sum(trial.phase not in {"search", "size"} for trial in study.trials)
+    after = f" and {wording.whole(later)} more at borders, around the best or in finals" if later else ""
+    return f"{_counted(len(study.searched), 'trial')} by {how} search{after}"
+
+
 def _story(study: Study) -> str:
     sizes = sum(trial.phase == "size" for trial in study.trials)
-    count = len(study.trials) - sizes
     ended = {name: sum(trial.outcome == name for trial in study.trials) for name in ("diverged", "failed")}
     bad = "".join(f", {wording.whole(number)} {name}" for name, number in ended.items() if number)
-    how = (
-        f" by {wording.clean(study.settings.get('strategy') or study.strategy)} search"
-        if count and not _asks(study)
-        else ""
-    )
     beside = f", {_counted(sizes, 'run')} to compare mini-batch sizes" if sizes else ""
-    return f"{_counted(count, 'trial')}{how}{beside}{bad}, {wording.duration(study.seconds)}."
+    return f"{_count_trials(study)}{beside}{bad}, {wording.duration(study.seconds)}."
 
 
 def _few_rows(study: Study) -> str:
@@ -139,16 +143,11 @@ def _advice(study: Study) -> Iterator[Notice]:
 def _searched(study: Study, marginals: Sequence[Marginal]) -> Iterator[Block]:
     budget = study.settings.get("budget")
     count = len(study.space.dimensions)
-    how = wording.clean(study.settings.get("strategy") or study.strategy)
     within = f", with a budget of {wording.clean(budget)}" if budget else ""
     yield from knob_figures.parallel_figures(study, marginals)
     yield from study_figures.trial_curve_figures(study)
     yield from study_figures.short_run_figures(study)
-    later = sum(trial.phase not in {"search", "size"} for trial in study.trials)
-    after = f" and {wording.whole(later)} more at borders, around the best or in finals" if later else ""
-    trials = f"{_counted(len(study.searched), 'trial')} by {how} search{after}"
-    trials = _counted(len(study.trials), "trial") if _asks(study) else trials
-    yield Prose(f"{_counted(count, 'knob')}, {trials}{within}.")
+    yield Prose(f"{_counted(count, 'knob')}, {_count_trials(study)}{within}.")
     if table := space_table(study):
         yield table
 
