@@ -30,7 +30,7 @@ from gradwise.training.stopping import Off, Patience
 matplotlib.use("agg")
 
 ROOT = Path(__file__).resolve().parents[1]
-SLOW = {"cluster"}
+SLOW = {"cluster", "features"}
 EPOCHS, TRIALS, SECONDS = 2, 2, 2.0
 
 
@@ -139,6 +139,8 @@ def test_the_python_of_a_page_runs(page: str, folder: Path) -> None:
             (folder / block.file).write_text(block.text)
         elif block.language == "python":
             exec(compile("\n" * block.line + block.text, f"{page}.md", "exec"), names)
+    for test in [thing for name, thing in names.items() if name.startswith("test_")]:
+        test()
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
     with_options("gradwise fit iris", "--set model.dropout=0.3")      gradwise fit iris --set model.dropout=0.3
     with_options("gw.fit(data, target='y')", "--folds 10")            gw.fit(data, target="y", folds=10)
     as_check("gradwise fit iris --metric auc --drop id")              gradwise check iris --drop id
+    by_recipe("gradwise fit iris --set model.dropout=0.3", seed=7)    gw.fit("iris", seed=7, recipe=recipe)
 
 Commands are written with the options of the shell, because most runs have one; here they become arguments.
 """
@@ -10,10 +11,15 @@ Commands are written with the options of the shell, because most runs have one; 
 import ast
 import contextlib
 import shlex
+from collections.abc import Iterator
 from typing import Any
 
 # What `check` does not take, with a value each.
 _NOT_CHECKED = ("class_weight", "metric", "learner", "pretrain", "folds", "watch", "max_time", "range", "budget")
+# What the file of a recipe holds already.
+_IN_RECIPE = ("set", "recipe", "model", "optimiser", "criterion", "batches", "scaler", "stopping", "split")
+_WITHOUT_VALUE = ("--unsupervised",)
+_WHOLE_NUMBERS = ("seed", "folds", "watch")
 
 
 def _typed(words: str) -> Any:
@@ -75,3 +81,39 @@ def as_check(command: str) -> str:
         elif word != "--unsupervised":
             kept.append(word)
     return shlex.join(kept)
+
+
+def _arguments(words: Iterator[str]) -> dict[str, Any]:
+    """The options of a shell line as arguments; a StopIteration if one lacks its value."""
+    found: dict[str, list[str]] = {}
+    flags: dict[str, Any] = {}
+    for word in words:
+        name = word.removeprefix("--").replace("-", "_")
+        if word in _WITHOUT_VALUE:
+            flags[name] = True
+        else:
+            found.setdefault(name, []).append(next(words))
+    pairs = {"kind": dict(one.split("=", 1) for one in found.pop("kind"))} if "kind" in found else {}
+    single = {name: texts[0] if len(texts) == 1 else texts for name, texts in found.items()}
+    numbers = {name: int(single[name]) for name in _WHOLE_NUMBERS if name in single}
+    return {**single, **pairs, **flags, **numbers}
+
+
+def _called_from_shell(command: str) -> ast.Call | None:
+    """The call that does what a shell line of `gradwise fit` does; None for other lines."""
+    try:
+        program, verb, data, *options = shlex.split(command)
+        arguments = _arguments(iter(options))
+    except (ValueError, StopIteration):
+        return None
+    given = ", ".join([repr(data), *(f"{name}={value!r}" for name, value in arguments.items())])
+    return _call(f"gw.fit({given})") if (program, verb) == ("gradwise", "fit") else None
+
+
+def by_recipe(command: str, seed: int) -> str:
+    """The call of `gw.fit` that repeats a run by its `recipe`, which holds what the command set."""
+    call = _call(command) or _called_from_shell(command) or _call(f"gw.fit(data, seed={seed})")
+    assert call is not None
+    call.keywords = [one for one in call.keywords if one.arg not in _IN_RECIPE]
+    call.keywords.append(ast.keyword("recipe", ast.Name("recipe")))
+    return _written(call)
