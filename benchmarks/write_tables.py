@@ -71,6 +71,18 @@ def startup(result: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n" + _source(result)
 
 
+def exported(result: dict[str, Any]) -> str:
+    """One row a form and data set."""
+    lines = [
+        "| model | form | file, kB | one row, µs | fresh process to first prediction, s |",
+        "|---|---|---|---|---|",
+    ]
+    for row in result["rows"]:
+        cells = (f"{row['bytes'] / 1000:,.0f}", f"{row['microseconds']:,.0f}", f"{row['start_seconds']:.2f}")
+        lines.append(f"| {row['model']} | {row['form']} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n" + _source(result)
+
+
 def suite_time(result: dict[str, Any]) -> str:
     lines = ["| `make test` | measured | target |", "|---|---|---|"]
     lines += [f"| {name} | {value:.1f} | {result['asked'][name]:g} |" for name, value in result["measured"].items()]
@@ -166,7 +178,7 @@ def _peers_elsewhere(result: dict[str, Any]) -> list[tuple[dict[str, Any], list[
     """Other runs, each with what it has of the peers that are missing."""
     splits = {(one["set"], one["seed"]) for one in result["results"]}
     models, found = {one["model"] for one in result["results"]}, []
-    for name in ("tables_search", "tables"):
+    for name in ("tables_search_autogluon", "tables"):
         peers = [peer for peer in ("gradwise", "lightgbm-search", "realmlp-5") if peer not in models]
         peers += ["realmlp"] if not models & {"realmlp", "realmlp-5"} else []
         stored = json.loads((HERE / "results" / f"{name}.json").read_text())
@@ -198,6 +210,15 @@ def anytime(result: dict[str, Any]) -> str:
     title = "### What more time is worth\n\nThe same searches and peers, given from a few seconds to many:\n\n"
     picture = "\n![Error as a multiple of one fit's, by the seconds given](pictures/anytime.png)\n"
     return title + SHOW["anytime"](result["results"]) + "\n" + picture + _source(result)
+
+
+def anytime_long(result: dict[str, Any]) -> str:
+    """Searches of many minutes, a line each."""
+    lines = ["| set | seconds given | seconds taken | error |", "|---|---|---|---|"]
+    for one in result["results"]:
+        error = f"{one['error']:.4g}" if one["kind"] == "numbers" else f"{one['error']:.2%}"
+        lines.append(f"| {one['set']} | {one['budget']:.0f} | {one['seconds']:.0f} | {error} |")
+    return "\n".join(lines) + "\n" + _source(result)
 
 
 def tables_gpu(result: dict[str, Any]) -> str:
@@ -547,12 +568,15 @@ TABLES = {
     "tables": tables,
     "tables_ablation": tables_ablation,
     "tables_gpu": tables_gpu,
+    "anytime_long": anytime_long,
     "tables_search": tables_search,
+    "tables_search_autogluon": tables_search,
     "tables_search_seeds": tables_search_seeds,
     "effort": effort,
     "anytime": anytime,
     "tables_search_gpu": tables_search_gpu,
     "tables_tabm": tables_tabm,
+    "export": exported,
 }
 
 
@@ -590,7 +614,7 @@ def main() -> None:
         HERE.parent / "README.md",
         *(
             HERE.parent / "docs" / f"{name}.md"
-            for name in ("design", "optimisers", "features", "check", "search", "tables")
+            for name in ("design", "optimisers", "features", "check", "search", "tables", "export")
         ),
     ):
         before = document.read_text()

@@ -38,6 +38,7 @@ from ..specs.paths import trainable
 from ..tracing.layers import trace_layers
 from ..training.train import train
 from .batch_access import count_of, inputs_of, take, targets_of
+from .data.as_read import find_as_read, join_findings
 from .data.data import find_data, from_dataset, measure_data
 from .flow.flow_graph import find_graph, measure_graph
 from .flow.signal_flow import measure_flow
@@ -132,7 +133,8 @@ def _data(case: Case) -> Found:
         given |= {"outputs": _width(subject), "task": subject.task, "scores": _has_no_value(case)}
         batches = [np.asarray(targets_of(batch)) for batch in subject.batches if targets_of(batch) is not None]
     measured = measure_data(**given, batches=batches, key=case.named("data"))
-    return find_data(measured), CheckedEvidence(data=measured.evidence())
+    as_read = () if case.dataset is None else find_as_read(case.dataset)
+    return join_findings(as_read, find_data(measured)), CheckedEvidence(data=measured.evidence())
 
 
 def _array(part: Any) -> np.ndarray | None:

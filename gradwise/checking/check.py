@@ -37,6 +37,7 @@ from ..specs.serialisation import to_plain
 from ..training.checkpoint import digest
 from .areas import OF_RECIPE, OF_SUBJECT, Area, Case, NotApplicable, can_report
 from .codes import reported_codes
+from .data.as_read import refuse_unlearnable
 from .fingerprint import fingerprint
 from .recipe_subject import prepare_recipe
 from .rehearsal import trainer
@@ -244,6 +245,7 @@ def check_recipe(
     codes = reported_codes(select, ignore)
     areas = _chosen(OF_RECIPE, only, codes)
     keeping.watch("preparing")
+    refuse_unlearnable(dataset)
     prepared = prepare_recipe(recipe, dataset, key=key)
     seed = keys.seed_of(key)
     case = Case(prepared.subject, key, prepared, dataset, command)

@@ -132,7 +132,8 @@ _KNOBS = {
     **dict.fromkeys(("--lr", "--learning-rate"), "optimiser.learning_rate=0.01"),
     **dict.fromkeys(("--epochs", "--max-epochs"), "stopping.epochs=50"),
     "--batch-size": "batches.size=64",
-    "--dropout": "model.dropout=0.2",
+    **dict.fromkeys(("--dropout", "--dropout-rate"), "model.dropout=0.2"),
+    "--hidden-layer-sizes": "model.widths=128,128",
     "--model": "model=Mlp",
     **dict.fromkeys(("--optimiser", "--optimizer"), "optimiser=Adam"),
 }
@@ -144,8 +145,9 @@ def _usage(problem: Any, argv: Sequence[str]) -> str:
     hint = f" See {context.command_path if context is not None else 'gradwise'} --help."
     if isinstance(problem, _click.NoSuchOption) and context is not None:
         known = [option for parameter in context.command.params for option in parameter.opts if option.startswith("--")]
-        if problem.option_name in _KNOBS and "--set" in known:
-            return f"unknown option {problem.option_name}. Set the knob: --set {_KNOBS[problem.option_name]}"
+        usual = problem.option_name.replace("_", "-")
+        if usual in _KNOBS and "--set" in known:
+            return f"unknown option {problem.option_name}. Set the knob: --set {_KNOBS[usual]}"
         return f"unknown option {problem.option_name}.{nearest(problem.option_name, known) or hint}"
     message = " ".join(problem.format_message().split()).rstrip(".")
     commands = getattr(getattr(context, "command", None), "commands", None)

@@ -1,4 +1,4 @@
-"""Splits into training, validation and test sets; the test set is used once (row E2).
+"""Splits into training, validation and test sets; the test set is read at the end alone (row E2).
 
     train, valid, test = HoldOut(valid=0.2, test=0.2)(dataset, key=key)
     parts = [Fold(number, folds=5)(dataset, key=key) for number in range(5)]  # one key for all folds

@@ -3,7 +3,8 @@
     Classifier(optimiser=Sgd(learning_rate=0.03)).fit(X, y).predict(X)
     GridSearchCV(Classifier(), {"optimiser__learning_rate": [0.01, 0.025], "model__widths": [(128,) * 3, (256,) * 3]})
 
-A part that is `None` is the recommended one of `gradwise.defaults`. Inputs are arrays, CSR matrices or pandas frames;
+A part that is `None` is the recommended one of `gradwise.defaults`. Inputs are arrays, CSR matrices or pandas frames.
+An array (n, h, w) or (n, h, w, c) holds images, as does one of bytes (n, 64 or more), and gets the scaler of pixels;
 a frame with strings, categories or dates is encoded like a table file, with the schema seen in `fit`.
 """
 
@@ -21,7 +22,13 @@ from jaxtyping import Array, Key
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import _check_sample_weight, check_consistent_length, check_is_fitted, validate_data
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_array,
+    check_consistent_length,
+    check_is_fitted,
+    validate_data,
+)
 
 from .. import defaults
 from ..curvature.objective import Examples
@@ -34,7 +41,7 @@ from ..runtime import keys
 from ..runtime.errors import RequestError, nearest
 from ..runtime.progress import silent
 from ..specs.contracts import AbstractCriterion, AbstractSplit
-from ..specs.dataset import Column, Dataset, Task
+from ..specs.dataset import FEW_ROWS, Column, Dataset, Task
 from ..specs.recipe import Recipe
 from ..training.loop import RunOptions
 from ..training.predictor import AbstractPredictor
@@ -43,7 +50,6 @@ from . import nested_parameters
 from .partial_fit import one_pass
 
 SLOTS = ("model", "optimiser", "batches", "criterion", "scaler", "stopping")
-FEW_ROWS = 20  # fewer rows than this are too few to spare some: a validation part of 3 rows tells nothing
 
 
 class TrainingRows(AbstractSplit):
@@ -60,6 +66,10 @@ def _is_mixed_frame(inputs: Any) -> bool:
     from pandas.api.types import is_numeric_dtype
 
     return not all(is_numeric_dtype(dtype) for dtype in inputs.dtypes)
+
+
+def _dimensions(inputs: Any) -> int:
+    return int(inputs.ndim if hasattr(inputs, "ndim") else np.asarray(inputs).ndim)
 
 
 def _print_line(line: dict[str, Any]) -> None:
@@ -124,6 +134,7 @@ class Estimator(BaseEstimator, abc.ABC):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.input_tags.three_d_array = True
         tags.input_tags.allow_nan = True  # filled in, with an input that says where
         return tags
 
@@ -137,6 +148,9 @@ class Estimator(BaseEstimator, abc.ABC):
         """Inputs as `Dataset` expects them, with their columns if they have names. `first` learns the schema."""
         if first:
             self._schema: tuple[Column, ...] | None = () if _is_mixed_frame(X) else None
+            self._image_shape = np.asarray(X).shape[1:] if self._schema is None and _dimensions(X) > 2 else ()
+        if self._image_shape:
+            return self._read_images(X, first=first), ()
         if self._schema is None:
             inputs = validate_data(
                 self, X, reset=first, accept_sparse="csr", dtype="numeric", ensure_all_finite="allow-nan"
@@ -144,14 +158,29 @@ class Estimator(BaseEstimator, abc.ABC):
             if hasattr(inputs, "toarray") or not hasattr(self, "feature_names_in_"):
                 return inputs, ()
             return inputs, tuple(Column(name) for name in self.feature_names_in_)
-        from ..data.reading.tables import from_frame
+        from ..data.reading.tables import blank_warning, from_frame
 
         validate_data(self, X, reset=first, skip_check_array=True)
         if not hasattr(X, "iloc"):
             raise RequestError("training saw a frame with named columns of several kinds: give such a frame here too.")
         encoded = from_frame(X, None if first else self._schema)
         self._schema = encoded.columns
+        for line in blank_warning(encoded.blank):
+            warnings.warn(f"{line}.", UserWarning, stacklevel=4)
         return encoded.inputs, encoded.columns
+
+    def _read_images(self, X: Any, *, first: bool) -> np.ndarray:
+        """An array of three or four dimensions; new images may be laid flat."""
+        inputs = check_array(X, ensure_all_finite="allow-nan", allow_nd=True, ensure_2d=False, estimator=self)
+        if inputs.ndim > 4:
+            raise RequestError(f"X has shape {inputs.shape}; expected images (n, h, w) or (n, h, w, c).")
+        if first:
+            self.n_features_in_ = math.prod(self._image_shape)
+            if hasattr(self, "feature_names_in_"):
+                del self.feature_names_in_
+        if inputs.shape[1:] not in (self._image_shape, (self.n_features_in_,)):
+            raise RequestError(f"X has images of shape {inputs.shape[1:]}, but `fit` saw {self._image_shape}.")
+        return np.asarray(inputs.reshape(len(inputs), *self._image_shape))
 
     def _dataset(self, X: Any, y: Any, sample_weight: Any, *, first: bool, task: Task | None = None) -> Dataset:
         """Checked rows with their targets. Rows of weight 0 are dropped and do not affect the scaler."""

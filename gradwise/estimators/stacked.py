@@ -25,11 +25,11 @@ from ..pretraining.stack import Encoder, fit_pretrained, pretrain_layers, widths
 from ..runtime import keys
 from ..runtime.errors import RequestError
 from ..specs.contracts import AbstractSplit
-from ..specs.dataset import UNLABELLED, Dataset, Task
+from ..specs.dataset import FEW_ROWS, UNLABELLED, Dataset, Task
 from ..specs.fitted_scaler import FittedScaler
 from ..specs.recipe import Recipe
 from ..training.predictor import outputs_of
-from .base import FEW_ROWS, NetworkEstimator, TrainingRows
+from .base import NetworkEstimator, TrainingRows
 from .classifier import ClassTargets
 from .features import WithoutTargets, decoded, refuse_one_way, scaled_to_unit
 from .regressor import NumberTargets

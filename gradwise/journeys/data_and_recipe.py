@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from .. import defaults
+from ..checking.data.as_read import find_as_read, join_findings
 from ..checking.data.data import find_data, from_dataset, measure_data
 from ..data.reading.read import ReadRequest, read
 from ..data.scaling import kind_of_inputs
@@ -187,15 +188,15 @@ _CARED_FOR = ("GW204", "GW208")
 
 def find_in_data(recipe: Recipe, dataset: Dataset, key: Key[Array, ""]) -> tuple[Finding, ...]:
     """The warnings and errors that `gradwise check` would find in the data, split as training with this key does."""
-    criterion = as_criterion(recipe.criterion)
+    criterion, as_read = as_criterion(recipe.criterion), find_as_read(dataset)
     if dataset.task.kind == "inputs" or criterion.learns_from != "targets":
-        return ()
+        return as_read
     if not (known := dataset.labelled).all():  # pre-training may use the others
         dataset = dataclasses.replace(dataset.take(np.flatnonzero(known)), test=dataset.test)
     train, valid, test = split_labelled(recipe.split, criterion, dataset, key=keys.named(key, "split"))
     apart = None if valid is train else valid  # few rows are judged on those that they were trained on
     findings = find_data(measure_data(**from_dataset(dataset, (train, apart, test)), key=keys.named(key, "data")))
-    return tuple(one for one in findings if one.level != "note" and one.code not in _CARED_FOR)
+    return join_findings(as_read, (one for one in findings if one.level != "note" and one.code not in _CARED_FOR))
 
 
 def read_data(options: FitRequest) -> tuple[Dataset, Resolved]:

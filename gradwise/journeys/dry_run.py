@@ -61,7 +61,7 @@ def data_section(dataset: Dataset) -> dict[str, Any]:
         "rows": len(dataset),
         "inputs": " x ".join(map(str, dataset.shape)),
         "columns": _columns(dataset),
-        "notes": [*dataset.notes, *([f"and {more} more columns"] if more else [])],
+        "notes": [*dataset.warnings, *dataset.notes, *([f"and {more} more columns"] if more else [])],
     }
 
 

@@ -18,12 +18,14 @@ from typing import Any
 from jaxtyping import Array, Key
 
 from .. import defaults
+from ..checking.data.as_read import refuse_unlearnable
 from ..checking.verdict.consequences import demote_consequences
 from ..checking.verdict.diagnosis import diagnose
 from ..checking.verdict.verdict import NOTHING_STANDS_OUT
 from ..data.splits import Fold
 from ..records.finding import Finding
 from ..records.fit import Fit, read_fit
+from ..records.readings import write_readings
 from ..records.score_scale import ScoreScale
 from ..records.study_files import is_study
 from ..runtime import keys
@@ -42,7 +44,7 @@ from ..training.train import train
 from .data_and_recipe import expected_sizes, find_in_data, read_data, resolve_for, start_device
 from .dry_run import make_plan
 from .folders import run_folder as folders
-from .model import Model, trained_model
+from .model import Model, model_of_record
 from .pretraining import train_pretrained
 from .progress import SILENT, AbstractProgress
 from .progress_bar import progress_here
@@ -84,11 +86,17 @@ def fit_recipe(
     """Trains one network by a recipe, as `gradwise.train` does, checks the data first, and diagnoses the record.
 
     `metric` is the metric to report (all metrics are measured); `options` control checkpoints, time and progress.
-    `warm` is a warm start from an earlier result: its scaler, parameters and optimiser state.
+    `warm` is a warm start from an earlier result: its scaler, parameters and optimiser state. Resuming in the folder of
+    `options`, and a warm start with the same key and test set, read the test set again, which the record counts.
     """
     given: dict[str, Any] = {"metric": metric, "class_weight": class_weight, "options": options, "warm": warm}
+    if warm is None:  # what goes on has learned from other rows
+        refuse_unlearnable(dataset)
     in_data = find_in_data(recipe, dataset, key) if check_data else ()
-    return _with_diagnosis(train(recipe, dataset, key=key, **given), in_data)
+    record = train(recipe, dataset, key=key, **given)
+    if options.folder is not None:  # the caller sees the score now
+        write_readings(record.data.test_readings, options.folder)
+    return _with_diagnosis(record, in_data)
 
 
 def _finished(folder: Path, options: FitRequest) -> Fit | None:
@@ -310,4 +318,4 @@ def fit(
         asked = {**options, "set": set}
         request = python_request(FitRequest, data, targets, asked, recipe=recipe, callbacks=callbacks)
         result = _fit_in_memory(request, shown) if request.out is None else run_fit(request, shown).record
-        return trained_model(result, None if request.out is None else Path(request.out))
+        return model_of_record(result, None if request.out is None else Path(request.out))

@@ -8,6 +8,7 @@
     model.history, model.trials                data frames: one row per validation, one row per trial
     model.plot(model.plots[0])                 a matplotlib figure; the plots are those of the report
     model.report("report.html"); model.save("runs/mine")
+    model.export("model.onnx")                 for other programs; .stablehlo and .py too
 
 Rows are a data frame, an Arrow table, an array, or a file. As in `gradwise predict`, other columns are ignored, a
 missing one is an error that names it, and a category that training never saw counts as missing, with a warning.
@@ -139,6 +140,12 @@ class Model(Shown):
         found = self.measure(rows, targets)
         return found["r2"] if "r2" in found else 1.0 - found["error_rate"]
 
+    def export(self, path: str | Path) -> Path:
+        """Writes the model as one file for other programs: `.onnx`, `.stablehlo`, or `.py`, which needs NumPy alone."""
+        from ..exporting.export import export_model
+
+        return export_model(self.predictor, path)
+
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Writes the folder that the command line would have written, with its report; `gw.load` opens it again."""
         folder = Path(path)
@@ -154,7 +161,7 @@ class Model(Shown):
         return "model" if isinstance(self.record, Fit) else "model of a search"
 
 
-def trained_model(record: Fit | Study, folder: Path | None = None) -> Model:
+def model_of_record(record: Fit | Study, folder: Path | None = None) -> Model:
     """The model of a finished journey, whose files are in the folder, if it wrote any; raises if there is none."""
     if record.predictor is None and folder is not None and (folder / MODEL).is_file():
         return load(folder)

@@ -206,7 +206,7 @@ def run_predict(request: PredictRequest, progress: AbstractProgress = SILENT) ->
     predictor, _ = load_predictor(path)
     progress.phase(f"reading {request.data}")
     rows = read_rows(request.data, predictor.columns, predictor.shape)
-    kept = _kept(rows, request.keep)
+    kept = ({"file": list(rows.paths)} if rows.paths else {}) | _kept(rows, request.keep)
     progress.phase("predicting")
     predictions = _predict(predictor, rows, path)
     columns = _columns(predictor, predictions, request.probabilities)
@@ -222,7 +222,7 @@ def run_predict(request: PredictRequest, progress: AbstractProgress = SILENT) ->
         for name, count in rows.unseen.items()
     ]
     judged = _judge(predictor, predictions, rows, load_used_rows(path))
-    return Predicted(columns, content, (*unseen, *filter(None, [judged])))
+    return Predicted(columns, content, (*rows.remarks, *unseen, *filter(None, [judged])))
 
 
 def run_report(request: ReportRequest) -> tuple[Fit | Study | Checked, str, Path | None]:

@@ -17,8 +17,10 @@ from typing import Any
 
 from jaxtyping import Array, Key
 
+from ..checking.data.as_read import refuse_unlearnable
 from ..checking.verdict.diagnosis import diagnose_study
 from ..records.finding import Finding
+from ..records.readings import write_readings
 from ..records.study import Study
 from ..records.study_files import is_study, read_study
 from ..runtime import keys
@@ -43,7 +45,7 @@ from .data_and_recipe import expected_sizes, find_in_data, start_device
 from .dry_run import choices, data_section, folder_word
 from .folders import run_folder as folders
 from .folders.study_folder import publish_study, study_file, with_store, workplace
-from .model import Model, trained_model
+from .model import Model, model_of_record
 from .progress import SILENT, AbstractProgress, Watch
 from .progress_bar import progress_here
 from .requests.given import arguments_named, documented, python_request, refuse_recipe_first
@@ -105,6 +107,7 @@ class Procedure:
 
     def search(self, budget: Budget, options: StudyOptions, *, check_data: bool = True) -> Study:
         """The study, diagnosed, with what was found in its data."""
+        refuse_unlearnable(self.dataset)
         in_data = find_in_data(self.space.recipe, self.dataset, self.key) if check_data else ()
         study = run_study(self.space, self.dataset, budget=budget, options=options, **self._settings)
         # Last: the first error among the findings is the reason if no trial left a model.
@@ -143,6 +146,8 @@ def search_in(
     procedure = Procedure(space, dataset, strategy, key, metric, class_weight, plan)
     own, each = share(budget) if nested else (budget, None)
     study = procedure.search(own, options, check_data=check_data)
+    if options.folder is not None:  # the caller sees the score now
+        write_readings(study.data.test_readings, options.folder)
     if each is None or study.outcome == "interrupted" or study.predictor is None:
         return study
     return procedure.estimate(study, each, options.on)
@@ -356,5 +361,5 @@ def search(
         if is_layerwise(request.strategy):
             raise RequestError("layerwise searches run from the command line: gradwise search --strategy layerwise.")
         if request.out is None:
-            return trained_model(_search_in_memory(request, shown, begun))
-        return trained_model(run_search(request, shown, begun).record, Path(request.out))
+            return model_of_record(_search_in_memory(request, shown, begun))
+        return model_of_record(run_search(request, shown, begun).record, Path(request.out))

@@ -28,7 +28,7 @@ class Ran:
     why: str = ""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Checked:
     """The verdict in one sentence, the findings worst first, the remedies in order, and the numbers behind them.
 
@@ -66,6 +66,11 @@ class Checked:
         """The record as JSON values: the content of `check.json`, and what `--json` prints."""
         told = {"findings": [asdict(finding) for finding in self.findings], "ran": [asdict(one) for one in self.ran]}
         return {**to_values(self), **to_values(told), "passed": self.passed}
+
+    def __repr__(self) -> str:
+        return (
+            f"Checked({self.subject!r}, passed={self.passed}, {len(self.findings)} findings, verdict={self.verdict!r})"
+        )
 
     def __str__(self) -> str:
         lines = [self.verdict]

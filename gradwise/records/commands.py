@@ -11,7 +11,7 @@ Commands are written with the options of the shell, because most runs have one; 
 import ast
 import contextlib
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 # What `check` does not take, with a value each.
@@ -50,18 +50,34 @@ def _knobs(call: ast.Call) -> dict[str, Any]:
     return {} if given is None else dict(ast.literal_eval(given))
 
 
-def with_options(command: str, *options: str) -> str:
-    """The command with these options, each as in a shell: `--set PATH=VALUE`, `--folds 10`."""
+def _shell_line(command: str, options: Sequence[str], without: str) -> str:
+    """The line with these options; a knob that it set before is set once, and none of a part left out."""
+    again = {option.partition("=")[0].removeprefix("--set ") for option in options if option.startswith("--set ")}
+    words, kept = iter(shlex.split(command)), []
+    for word in words:
+        pair = [word, next(words, "")] if word == "--set" else [word]
+        path = pair[-1].partition("=")[0]
+        if word != "--set" or not (path in again or (without and f"{path}.".startswith(f"{without}."))):
+            kept += pair
+    return " ".join([shlex.join(kept), *options])
+
+
+def with_options(command: str, *options: str, without: str = "") -> str:
+    """The command with these options, each as in a shell: `--set PATH=VALUE`, `--folds 10`.
+
+    Knobs of the part `without` are no longer set.
+    """
     call = _call(command)
     if call is None:
-        return " ".join([command, *options])
+        return _shell_line(command, options, without)
     parted = (option.partition(" ") for option in options)
     pairs = [(name.removeprefix("--").replace("-", "_"), words) for name, _, words in parted]
     assigned = [words.partition("=") for name, words in pairs if name == "set"]
-    knobs = _knobs(call) | {path: _typed(words) for path, _, words in assigned}
+    own = {path: value for path, value in _knobs(call).items() if not (without and path.startswith(without))}
+    knobs = own | {path: _typed(words) for path, _, words in assigned}
     given: dict[str, Any] = {name: _typed(words) if words else True for name, words in pairs if name != "set"}
     given |= {"set": knobs} if knobs else {}
-    kept = [one for one in call.keywords if one.arg not in given]
+    kept = [one for one in call.keywords if one.arg not in {*given, "set"}]
     call.keywords = [*kept, *(ast.keyword(name, ast.parse(repr(value)).body[0].value) for name, value in given.items())]  # type: ignore[attr-defined]
     return _written(call)
 

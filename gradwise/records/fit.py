@@ -23,7 +23,7 @@ from .readings import write_readings
 from .used_rows import UsedRows
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Fit:
     """One trained network and the record of its training.
 
@@ -54,6 +54,11 @@ class Fit:
     @property
     def test(self) -> float:
         return self.metrics["test"][self.metric]
+
+    def __repr__(self) -> str:
+        low, high = self.test_interval
+        found = f"{self.metric}={self.test:.4g}, test_interval=({low:.4g}, {high:.4g})"
+        return f"Fit({self.data.name!r}, task={self.task!r}, {found}, outcome={self.outcome.name!r}, seed={self.seed})"
 
     def with_command(self, command: str) -> "Fit":
         """The record with the shell line that repeats it."""

@@ -1,7 +1,7 @@
 """How often the test set of a run was read (row E2).
 
     next_reading(folder)             1 the first time, 2 when the run was resumed, ...
-    write_readings(count, folder)    saved beside the score
+    write_readings(count, folder)    saved beside the score, or in the folder of the checkpoints
 
 The first reading is unbiased: nothing was decided by it. Resuming after looking, and stopping when the score is good,
 selects by the test set, so each further reading makes its score a little optimistic. The count is saved in the run's

@@ -17,7 +17,7 @@ from .trial import Trial, best_of
 from .used_rows import UsedRows
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Study:
     """A finished (or interrupted) search.
 
@@ -52,6 +52,10 @@ class Study:
     used: UsedRows | None = field(
         default=None, repr=False, compare=False
     )  # rows that its networks were trained on or chosen by
+
+    def __repr__(self) -> str:
+        found = f"{len(self.trials)} trials by {self.strategy}, {self.metric}={self.estimates.test}"
+        return f"Study({self.data.name!r}, task={self.task!r}, {found}, outcome={self.outcome!r}, seed={self.seed})"
 
     @property
     def searched(self) -> tuple[Trial, ...]:

@@ -181,6 +181,7 @@ _NAMES = {
     "tracking.tensorboard_files": "TensorBoard",
     "tracking.tracker": "AbstractTracker describe_recipe",
     "tracking.wandb_runs": "WandB",
+    "exporting.export": "export_model",
     "reporting.report": "report write_report read_record",
     "journeys.check": "check CheckResult",
     "journeys.fit": "fit",

@@ -16,11 +16,16 @@ from ..runtime.errors import RequestError
 
 @dataclass(frozen=True)
 class Column:
-    """One column of a table. `kind` is "number", "category", "date" or "pixel"."""
+    """One column of a table. `kind` is "number", "category", "date" or "pixel".
+
+    `decimal` is the decimal mark of numbers that were written with a currency, a percent sign or thousands separators;
+    it is empty for plain numbers.
+    """
 
     name: str
     kind: str = "number"
     categories: tuple[str, ...] = ()
+    decimal: str = ""
 
 
 @dataclass(frozen=True)
@@ -103,6 +108,7 @@ class Inputs:
 
 Task = Classes | Labels | Numbers | Inputs
 
+FEW_ROWS = 20  # fewer rows than this are too few to spare some: a validation set of 3 rows tells nothing
 UNLABELLED = -1  # the class of an example whose class is not known; a number or label that is not known is NaN
 
 
@@ -136,7 +142,8 @@ class Dataset:
     `inputs` has one row per example: an array of 2 to 4 dimensions, or a SciPy CSR matrix. `targets` holds class
     indices (n,), or 0/1 labels (n, k), or numbers (n, k); an example without a target has the class -1, or NaN, and
     only criteria that learn from inputs accept it. Without a target they are (n, 0). `groups` and `times` are for
-    splits; `test` is an official test set, used as it is; `rows` are the indices of a subset in the whole.
+    splits; `test` is an official test set, used as it is; `rows` are the indices of a subset in the whole. `notes` say
+    how the data were read; `warnings` what the user should know, such as empty columns that were dropped.
     """
 
     inputs: Any
@@ -150,6 +157,7 @@ class Dataset:
     rows: np.ndarray | None = None
     name: str = "data"
     notes: tuple[str, ...] = field(default=())
+    warnings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         count = self.inputs.shape[0]

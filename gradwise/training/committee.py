@@ -9,6 +9,7 @@ never worse than the members are on average; it is better by as much as they dis
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -65,8 +66,8 @@ class Committee(AbstractPredictor):
         return self.tempered(mean_prediction(predict_each(self.members, rows), self.weights))
 
 
-def mean_prediction(predictions: list[np.ndarray], weights: tuple[float, ...] = ()) -> np.ndarray:
-    """The members' mean, summed in their order, so that it is always bit-identical."""
+def mean_prediction(predictions: Sequence[Any], weights: tuple[float, ...] = ()) -> Any:
+    """The members' mean, of NumPy or of JAX, summed in their order, so that it is always bit-identical."""
     shares = weights or (1.0,) * len(predictions)
     total = shares[0] * predictions[0]
     for share, one in zip(shares[1:], predictions[1:], strict=True):

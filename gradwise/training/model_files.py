@@ -87,6 +87,11 @@ def _to_head(predictor: Predictor, arrays: dict[str, np.ndarray], prefix: str = 
     return head | {"temperature": predictor.temperature}
 
 
+def _column_to_plain(column: Column) -> list[Any]:
+    """Name, kind, categories, and the decimal mark if it has one."""
+    return [column.name, column.kind, list(column.categories), *filter(None, [column.decimal])]
+
+
 def save_predictor(
     predictor: AbstractPredictor, path: Path, *, about: dict[str, Any], used: UsedRows | None = None
 ) -> None:
@@ -106,7 +111,7 @@ def save_predictor(
         head["used_below"] = int(used.below)
     head |= {
         "task": _task_to_plain(predictor.task),
-        "columns": [[column.name, column.kind, list(column.categories)] for column in predictor.columns],
+        "columns": list(map(_column_to_plain, predictor.columns)),
         "shape": list(predictor.shape),
         "about": about,
         "format": _SEVERAL if "members" in head else _ONE,
@@ -155,7 +160,7 @@ def _from_head(head: dict[str, Any], whole: dict[str, Any], arrays: dict[str, An
         shift=piece("shift"),
         scale=piece("scale"),
         task=_task_from_plain(whole["task"]),
-        columns=tuple(Column(name, kind, tuple(categories)) for name, kind, categories in whole["columns"]),
+        columns=tuple(Column(name, kind, tuple(rest[0]), *rest[1:]) for name, kind, *rest in whole["columns"]),
         shape=tuple(whole["shape"]),
     )
     _try_out(predictor)

@@ -134,6 +134,13 @@ def _described(dataset: Dataset, ready: _Prepared, recipe: Recipe, readings: int
     )
 
 
+def _read_before(warm: Fit | None, key: Key[Array, ""], dataset: Dataset, test: Dataset) -> int:
+    """How often an earlier run, from which this one goes on, read the same test set."""
+    if warm is None or (warm.data.name, warm.data.rows.test) != (dataset.name, len(test)):
+        return 0
+    return warm.data.test_readings if dataset.test is not None or warm.seed == keys.seed_of(key) else 0
+
+
 def train(
     recipe: Recipe,
     dataset: Dataset,
@@ -167,7 +174,7 @@ def train(
     sets = {"train": ready.train, "valid": ready.valid, "test": ready.test}
     metrics, evidence, ends = measured(predictor, scaled, sets, metric)
     evidence = dataclasses.replace(evidence, flow=flow_of(state.looks))
-    readings = 0 if ready.test is None else next_reading(options.folder)
+    readings = 0 if ready.test is None else next_reading(options.folder) + _read_before(warm, key, dataset, ready.test)
     return Fit(
         recipe=recipe,
         outcome=outcome,

@@ -172,7 +172,7 @@ CASES = [
     _option("folds in time", ("--folds", "3", "--time", "bed"), "--folds and --time exclude each other"),
     _option("unknown metric", ("--metric", "error"), "unknown metric `error` for classes", "error_rate"),
     _option("metric of another task", ("--metric", "rmse"), "unknown metric `rmse` for classes"),
-    _option("unknown device", ("--on", "tpu"), "--on tpu", "'gpu'"),
+    _option("unknown device", ("--on", "tpu"), "--on tpu", "cpu, gpu"),
     _option("no such device here", ("--on", "gpu"), "no GPU", "cpu"),
     _option("other machines", ("--on", "ray://head:10001"), "one device"),
     # Knobs.

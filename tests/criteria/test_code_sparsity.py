@@ -13,7 +13,7 @@ import pytest
 from scipy import special
 from sklearn.datasets import load_digits
 
-from gradwise import fit
+from gradwise import train
 from gradwise.criteria.code_sparsity import BiasPenalty, KlToTarget, L1Codes, SquaredToTarget, StudentT
 from gradwise.criteria.reconstruction import AbstractCodePenalty, Reconstruction, SquaredError
 from gradwise.data.scaling import NoScaling as Unscaled
@@ -126,7 +126,7 @@ def test_mean_activation_reaches_the_target(penalty: AbstractCodePenalty) -> Non
         optimiser=Adam(learning_rate=0.01),
         stopping=Off(epochs=20.0, least_examples=len(rows) * 20),
     )
-    record = fit(recipe, Dataset(rows, np.zeros((len(rows), 0)), Inputs()), key=jr.key(0))
+    record = train(recipe, Dataset(rows, np.zeros((len(rows), 0)), Inputs()), key=jr.key(0))
     begun = recipe.model.build((64,), 0, key=jr.key(0))
     assert float(jnp.mean(jax.vmap(lambda x: begun(x))(jnp.asarray(rows, jnp.float32)))) > 0.35
     means = record.predictor.predict(rows).mean(0)

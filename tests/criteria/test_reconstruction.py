@@ -12,7 +12,7 @@ import pytest
 from scipy import special
 from sklearn.datasets import load_digits
 
-from gradwise import fit
+from gradwise import train
 from gradwise.criteria.corruption import AbstractCorruption, GaussianNoise, Masking
 from gradwise.criteria.penalties import L2
 from gradwise.criteria.reconstruction import (
@@ -159,7 +159,7 @@ def test_learning_to_repair_on_digits() -> None:
             optimiser=Adam(learning_rate=0.003),
             stopping=Off(epochs=40.0, least_examples=len(rows) * 40),
         )
-        record = fit(recipe, Dataset(rows, np.zeros((len(rows), 0)), Inputs()), key=jr.key(0))
+        record = train(recipe, Dataset(rows, np.zeros((len(rows), 0)), Inputs()), key=jr.key(0))
         assert record.metric == "denoising_error"
         found[kind] = record.metrics["valid"]
     plain, denoising = found["plain"], found["denoising"]

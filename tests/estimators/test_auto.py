@@ -25,6 +25,7 @@ from gradwise.models.mlp import Mlp
 from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.portfolio import portfolio_of
 from gradwise.records.data_read import SetSizes
+from gradwise.reporting.report import verdict
 from gradwise.runtime.errors import RequestError
 from gradwise.searching.storage.budget import Budget
 from gradwise.searching.strategies.random_search import Random, Sobol
@@ -472,3 +473,43 @@ def test_a_network_and_a_loss_of_ones_own_are_searched_as_they_are():
     ranges = {"optimiser.learning_rate": Choice((0.03, 0.1))}
     found = AutoRegressor(**{**quick(seeds=1), "space": {**said, **ranges}}).fit(X, y.ravel())
     assert found.score(X, y.ravel()) > 0.5
+
+
+# Few rows.
+
+
+def _noise(rows, seed):
+    draw = np.random.default_rng(seed)
+    return draw.normal(size=(rows, 5)), np.arange(rows) % 2
+
+
+def test_a_search_of_twelve_rows_of_noise_promises_nothing():
+    """It can learn them by heart, and with 200 weights it does."""
+    X, y = _noise(12, 3)
+    study = AutoClassifier("2 trials", random_state=0).fit(X, y).study_
+    assert study.winner.score == 0.0
+    said = verdict(study)
+    assert said.headline == "No estimate of the error"
+    assert "too few" in said.interval
+    assert study.winner.corrected is None
+    assert study.committee.honest is None
+    told = " ".join(finding.what for finding in study.findings)
+    assert "expect about" not in told
+    assert "no validation error" not in told
+    assert [one.level for one in study.findings if one.code == "GW214"] == ["warning"]
+    assert not study.analysis.advice.go_on
+
+
+@parametrize_one_quick("seed", [0, 1, 2, 3])
+def test_neither_does_one_that_holds_out_two_of_them(seed):
+    dataset = gradwise.Dataset(*_noise(12, seed), gradwise.Classes(np.array(["p", "q"])))
+    recipe = gradwise.defaults.table("classes", 12, stopping=Off(epochs=20))
+    space = gradwise.Space(recipe, (dimension(recipe, RATE, LogUniform(1e-3, 0.1)),))
+    study = gradwise.search(
+        space, dataset, budget=Budget(trials=2), key=jax.random.key(seed), options=StudyOptions(on="here")
+    )
+    assert study.winner.corrected is None
+    assert study.committee.honest is None
+    said = verdict(study)
+    assert said.headline == "No estimate of the error"
+    assert "on 2 test examples" in said.interval

@@ -366,10 +366,10 @@ def test_time_runs_out_with_the_best_network_so_far(iris, small, capsys):
         ({"validation_fraction": 1.0}, {}, RequestError, r"`validation_fraction` must lie in \[0, 1\)"),
         ({"validation_fraction": "half"}, {}, RequestError, "`validation_fraction`"),
         ({"max_time": -1}, {}, RequestError, "`max_time`"),
-        ({"optimiser": "adam"}, {}, RequestError, "optimiser` must be an instance of"),
+        ({"optimiser": "adam"}, {}, RequestError, "expected an optimiser such as"),
         ({"scaler": MaxAbs}, {}, RequestError, "scaler` must be an instance of"),
-        ({"model": 3}, {}, TypeError, "`model`"),
-        ({"criterion": 3}, {}, TypeError, "`criterion`"),
+        ({"model": 3}, {}, TypeError, "expected a model such as"),
+        ({"criterion": 3}, {}, TypeError, "expected a criterion such as"),
         ({"class_weight": {7: 1.0}}, {}, RequestError, "not a class of the target"),
         ({"random_state": -1}, {}, RequestError, "`seed`"),
         ({}, {"validation_data": 3}, RequestError, "`validation_data` must be"),
@@ -385,3 +385,15 @@ def test_what_cannot_be_done_is_refused_in_a_line(iris, small, parameters, fitti
     X, y = iris
     with pytest.raises(kind, match=message):
         Classifier(**{**small, **parameters}).fit(**{"X": X, "y": y, **fitting})
+
+
+def test_a_column_without_values_is_dropped_with_a_warning():
+    frame = pd.DataFrame({"a": np.arange(40.0) % 7, "m": [None] * 40, "c": ["x", "y"] * 20})
+    short = Off(epochs=2)
+    with pytest.warns(UserWarning, match="column `m` has no values: dropped"):
+        model = Classifier(model=Mlp(widths=(4,)), stopping=short).fit(frame, np.arange(40) % 2)
+    assert model.predict(frame).shape == (40,)
+    with pytest.raises(ValueError, match="every input is missing"):
+        Classifier(model=Mlp(widths=(4,)), stopping=short).fit(np.full((40, 2), np.nan), np.arange(40) % 2)
+    with pytest.raises(ValueError, match=r"3\.5 in every row"):
+        Regressor(model=Mlp(widths=(4,)), stopping=short).fit(frame[["a"]], np.full(40, 3.5))

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import runpy
 from pathlib import Path
 
 import matplotlib
@@ -54,6 +55,21 @@ def test_it_predicts_what_the_command_line_predicts(
     wanted = [[float(row[f"probability_{name}"]) for name in model.classes] for row in told]
     np.testing.assert_allclose(model.predict_proba(frame), wanted, atol=1e-6)
     np.testing.assert_array_equal(model.predict(folder / "houses.csv"), model.predict(frame))
+
+
+@pytest.mark.parametrize("suffix", [".onnx", ".stablehlo", ".py"])
+def test_it_is_exported_by_the_suffix_of_the_path(model: gradwise.Model, tmp_path: Path, suffix: str) -> None:
+    assert model.export(str(tmp_path / f"houses{suffix}")) == tmp_path / f"houses{suffix}"
+    assert (tmp_path / f"houses{suffix}").stat().st_size > 1000
+    with pytest.raises(RequestError, match=r"\.onnx, \.stablehlo, \.py"):
+        model.export(tmp_path / "houses.pickle")
+
+
+def test_an_exported_file_predicts_what_the_model_predicts(model: gradwise.Model, tmp_path: Path) -> None:
+    frame = houses(30)
+    space = runpy.run_path(str(model.export(tmp_path / "houses.py")))
+    np.testing.assert_allclose(space["predict_proba"](frame), model.predict_proba(frame), atol=1e-5)
+    assert space["predict"](frame).tolist() == model.predict(frame).tolist()
 
 
 def test_columns_may_come_in_any_order_and_others_are_ignored(model: gradwise.Model) -> None:

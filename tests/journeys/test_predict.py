@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
 from gradwise.training.model_files import load_predictor
 
@@ -214,3 +215,35 @@ def test_a_report_does_not_replace_the_run_s_other_files(a_run, gradwise):
     said = gradwise("report", "run", "--out", "run/result.json")
     assert said.code == 2
     assert (a_run / "result.json").read_bytes() == before
+
+
+QUICKLY = ("--set", "stopping=Off", "--set", "stopping.epochs=20", "--set", "model.widths=16", "--no-report")
+
+
+@pytest.fixture
+def shades(here) -> str:
+    """A folder of dark and light pictures."""
+    draw, pictures = np.random.default_rng(0), here / "shades"
+    for number in range(60):
+        shade = ("dark", "light")[number % 2]
+        (pictures / shade).mkdir(parents=True, exist_ok=True)
+        pixels = draw.integers(0, 128, (8, 8)) + 127 * (number % 2)
+        Image.fromarray(pixels.astype(np.uint8)).save(pictures / shade / f"{number}.png")
+    return "shades"
+
+
+def test_a_folder_of_pictures_is_learned_and_predicted(shades, gradwise):
+    assert gradwise("fit", shades, "--out", "run_of_shades", *QUICKLY).code == 0
+    one = gradwise("predict", "run_of_shades", "shades/light/1.png")
+    assert rows_of(one.out) == [{"file": "shades/light/1.png", "prediction": "light"}]
+    every = gradwise("predict", "run_of_shades", shades)
+    assert [row["prediction"] for row in rows_of(every.out)] == ["dark"] * 30 + ["light"] * 30
+    assert "error_rate 0," in every.err
+
+
+@pytest.mark.slow
+def test_a_folder_of_pictures_is_checked_and_searched(shades, gradwise):
+    checked = gradwise("check", shades, "--out", "check_of_shades", "--only", "data", *QUICKLY)
+    assert checked.code == 0, checked.err
+    searched = gradwise("search", shades, "--trials", "1", "--out", "study_of_shades", "--on", "here", *QUICKLY)
+    assert searched.code == 0, searched.err

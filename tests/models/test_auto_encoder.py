@@ -13,7 +13,7 @@ import pytest
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 
-from gradwise import fit
+from gradwise import train
 from gradwise.criteria.reconstruction import CrossEntropy, Reconstruction, SquaredError, SquaredSigmoid
 from gradwise.data.reading import named_sets
 from gradwise.data.scaling import NoScaling as Unscaled
@@ -43,7 +43,7 @@ def squared_error(recipe: Any, rows: np.ndarray, epochs: int) -> float:
         split=HoldOut(valid=0.02, test=0.0),
         stopping=Off(epochs=float(epochs), least_examples=len(rows) * epochs),
     )
-    record = fit(recipe, Dataset(rows, np.zeros((len(rows), 0)), Inputs()), key=jr.key(0))
+    record = train(recipe, Dataset(rows, np.zeros((len(rows), 0)), Inputs()), key=jr.key(0))
     network, decode = record.predictor.network, recipe.criterion.decode
     again = eqx.filter_jit(jax.vmap(lambda x: decode(network, network(x))))(jnp.asarray(rows, jnp.float32))
     return float(np.mean(np.sum((np.asarray(again) - rows) ** 2, axis=1)))

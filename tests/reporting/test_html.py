@@ -152,3 +152,17 @@ def test_one_heading_of_the_first_rank_and_a_language():
 def test_a_notice_says_its_level_in_words(level):
     tree = Tree(render(page(Notice(level, "what", "next"))))
     assert {"error": "Error.", "warning": "Warning."}.get(level, "Note.") in tree.text
+
+
+def test_a_table_that_goes_on_beyond_its_box_shows_it(browser):
+    """On a desk: a bar that stays, and a shadow at the edge; neither is there for a table that fits."""
+    tables = [Table("Caption", tuple(f"column {k}" for k in range(count)), (("value",) * count,)) for count in (3, 40)]
+    look = (
+        "(() => { const b = w.document.querySelector('.box'), of = w.getComputedStyle(b);"
+        "return [b.scrollWidth > b.clientWidth, b.offsetHeight - b.clientHeight, of.backgroundAttachment]; })()"
+    )
+    (fits, bar, shadow), (goes_on, bar_beyond, _) = browser.measure([(render(page(one)), 1280) for one in tables], look)
+    assert (fits, bar) == (False, 0)
+    assert goes_on
+    assert bar_beyond > 4
+    assert shadow == "local, local, scroll, scroll"

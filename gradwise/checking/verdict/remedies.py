@@ -96,10 +96,11 @@ def of_overfitting(numbers: RunNumbers) -> list[str]:
     tried.append("multi-task learning on shared layers, if there are other targets: a second `--target COLUMN`")
     if present.widths and not present.pretrained and present.task != "inputs":
         layers = f"denoising:{present.widths[0]}x{len(present.widths)}"
-        tried.append(f"unsupervised pre-training: `{present.with_options(f'--pretrain {layers}')}`")
+        tried.append(f"unsupervised pre-training: `{present.with_options(f'--pretrain {layers}', without='model')}`")
     if not present.unlabelled_term and not present.pretrained and present.task in {"classes", "numbers"}:
-        loss = ["criterion.supervised.loss=GaussianLoss"] if present.task == "numbers" else []
-        tried.append(f"an unsupervised term: {_set(present, 'criterion=SemiSupervised', *loss)}")
+        joint = ["criterion=SemiSupervised", "model=Joint", "criterion.unsupervised.loss=SquaredError"]
+        joint += ["criterion.supervised.loss=GaussianLoss"] if present.task == "numbers" else []
+        tried.append(f"an unsupervised term: {_set(present, *joint)}")
     if present.widths:
         fewer = ",".join(str(max(1, width // 2)) for width in present.widths)
         tried.append(f"another architecture, starting with a smaller one: {_set(present, f'model.widths={fewer}')}")

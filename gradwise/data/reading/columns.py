@@ -9,87 +9,18 @@ Arrow's types are the common ground: delimited text, Parquet and pandas frames a
 
 from __future__ import annotations
 
-import datetime
 import re
-from collections.abc import Callable
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ...runtime.errors import RequestError
 from .delimited import MISSING
+from .words_and_dates import category_name, parse_dates
+from .written_numbers import decimal_mark, parse_written
 
-DATE_PARTS = ("year", "month", "day", "weekday", "hour")
 _DATE_LIKE = re.compile(r"\d{4}[-/]\d{1,2}[-/]\d{1,2}\D|\d{4}[-/]\d{1,2}[-/]\d{1,2}$|\d{1,2}[./]\d{1,2}[./]\d{4}")
-_TIMES = ("", " %H:%M", " %H:%M:%S")
-_DAYS = ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y")
-
-
-def category_name(value: Any) -> str:
-    """A value as the text that names its category; whole floats drop their point, so that 1 and 1.0 agree."""
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value).strip()
-
-
-def _iso(text: str) -> datetime.datetime | None:
-    try:
-        moment = datetime.datetime.fromisoformat(text.replace("/", "-"))
-    except ValueError:
-        parts = re.fullmatch(r"(\d{4})[-/](\d{1,2})[-/](\d{1,2})(.*)", text)
-        if parts is None:
-            return None
-        year, month, day, rest = parts.groups()
-        try:
-            moment = datetime.datetime.fromisoformat(f"{year}-{month:0>2}-{day:0>2}{rest}")
-        except ValueError:
-            return None
-    return moment if moment.tzinfo is None else moment.astimezone(datetime.UTC).replace(tzinfo=None)
-
-
-def _by_format(day: str, text: str) -> datetime.datetime | None:
-    for time in _TIMES:
-        try:
-            return datetime.datetime.strptime(text, day + time)
-        except ValueError:
-            continue
-    return None
-
-
-def parse_dates(texts: list[str]) -> list[datetime.datetime] | None:
-    """These texts as dates: ISO 8601, or 31.1.2024, or 31/1/2024 if day and month are unambiguous."""
-    readings = []
-    readers: list[Callable[[str], datetime.datetime | None]] = [_iso, *(partial(_by_format, day) for day in _DAYS)]
-    for read in readers:
-        moments = []
-        for text in texts:
-            moment = read(text)
-            if moment is None:
-                break
-            moments.append(moment)
-        else:
-            readings.append(moments)
-            if read is _iso:
-                break
-    return readings[0] if len(readings) == 1 else None
-
-
-def date_part(moments: np.ndarray, part: str) -> np.ndarray:
-    """Year, month (1 to 12), day (1 to 31), weekday (Monday 0) or hour of each moment; NaN where it is missing."""
-    days = moments.astype("datetime64[D]")
-    months = moments.astype("datetime64[M]")
-    if part == "year":
-        values = moments.astype("datetime64[Y]").astype(np.int64) + 1970
-    elif part == "month":
-        values = months.astype(np.int64) % 12 + 1
-    elif part == "day":
-        values = (days - months.astype("datetime64[D]")).astype(np.int64) + 1
-    elif part == "weekday":
-        values = (days.astype(np.int64) + 3) % 7
-    else:
-        values = moments.astype("datetime64[h]").astype(np.int64) % 24
-    return np.where(np.isnat(moments), np.nan, values.astype(np.float64))
 
 
 class Field:
@@ -155,6 +86,18 @@ class Field:
         known = np.append(np.array(parsed, "datetime64[s]"), np.datetime64("NaT", "s"))
         return np.asarray(known[codes])
 
+    @cached_property
+    def decimal(self) -> str:
+        """The decimal mark of numbers written with symbols, such as $1,200.50; empty for other columns."""
+        return decimal_mark(self.words[1]) if self.nature == "text" and self.words[1] else ""
+
+    @cached_property
+    def is_blank(self) -> bool:
+        """Whether every value is missing."""
+        if self.nature == "real":
+            return bool(np.isnan(np.asarray(self.natural(), np.float64)).all())
+        return self.array.null_count == len(self) or (self.nature == "text" and not self.words[1])
+
     def looks_dated(self) -> bool:
         """Whether every text value looks like a date."""
         _, distinct = self.words
@@ -180,8 +123,8 @@ class Field:
             return np.asarray(whole.to_numpy(), np.float64) / per_second
         return np.asarray(array.to_numpy())
 
-    def numbers(self, remedy: str = "") -> np.ndarray:
-        """The values as float64, NaN where missing; raises on other values."""
+    def numbers(self, remedy: str = "", decimal: str = "") -> np.ndarray:
+        """The values as float64, NaN where missing; raises on other values. `decimal` is the mark of written ones."""
         if self.nature in ("integer", "real"):
             return np.asarray(self.natural(), np.float64)
         if self.nature == "date":
@@ -194,8 +137,9 @@ class Field:
             if self.nature == "boolean":
                 values[index] = float(text == "True")
                 continue
+            written = parse_written(text, decimal or self.decimal) if decimal or self.decimal else None
             try:
-                values[index] = float(text)
+                values[index] = float(text) if written is None else written
             except ValueError:
                 raise RequestError(
                     f"column `{self.name}`: {text[:40]!r} in data row {self.first(index)} is not a number.{remedy}"

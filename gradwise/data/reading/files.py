@@ -36,7 +36,7 @@ class Loaded:
     """What a file holds: an Arrow table, or arrays by name with the inputs under "X".
 
     `targets` are the default targets; `others` are arrays in the file that were not requested; `headless`: the columns
-    are named by position; `targetless`: there is no default target.
+    are named by position; `targetless`: there is no default target; `paths` are the files of pictures.
     """
 
     name: str
@@ -49,7 +49,9 @@ class Loaded:
     integers_are_classes: bool = False
     test: Loaded | None = None
     notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     source: str = ""
+    paths: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,17 +18,24 @@ import numpy as np
 from ...runtime.errors import RequestError
 from ...specs.dataset import Column
 from .columns import fields_of
+from .files import Loaded
+from .pictures import CLASS
 from .read import check_input_array, load_source
 from .tables import encode_table, from_frame, listed, source_of
 
 
 @dataclass(frozen=True)
 class Rows:
-    """New rows under a saved schema. `unseen` counts, by column, values of categories not seen in training."""
+    """New rows under a saved schema. `unseen` counts, by column, values of categories not seen in training.
+
+    `paths` are the files of pictures, `remarks` what the user should know of them.
+    """
 
     inputs: Any
     unseen: Mapping[str, int]
     table: Any = None
+    paths: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
     @cached_property
     def frame(self) -> Any:
@@ -60,6 +67,16 @@ def _array_rows(inputs: Any, columns: tuple[Column, ...], shape: tuple[int, ...]
     return Rows(inputs.astype(np.float64) if columns else inputs, {})
 
 
+def _picture_rows(loaded: Loaded, columns: tuple[Column, ...], shape: tuple[int, ...]) -> Rows:
+    """Pictures, with the classes that their folders name, if they do."""
+    import pyarrow as pa
+
+    found = _array_rows(loaded.arrays["X"], columns, shape, loaded.label)
+    classes = loaded.arrays.get(CLASS)
+    table = None if classes is None else pa.table({CLASS: classes.tolist()})
+    return replace(found, table=table, paths=loaded.paths, remarks=tuple(f"{line}." for line in loaded.warnings))
+
+
 def _rows_at_hand(data: Any, columns: tuple[Column, ...], shape: tuple[int, ...]) -> Rows:
     """Rows of a data frame, an Arrow table, a list of dictionaries or an array."""
     import pandas as pd
@@ -88,9 +105,14 @@ def read_rows(source: Any, columns: tuple[Column, ...], shape: tuple[int, ...]) 
         source = str(source)
     if not isinstance(source, str):
         return _rows_at_hand(source, columns, shape)
-    text = [column.name for column in columns if column.kind == "category"]
+    text = [column.name for column in columns if column.kind == "category" or column.decimal]
     counted = bool(columns) and all(re.fullmatch(r"x[1-9]\d*", source_of(column)) for column in columns)
-    loaded = load_source(source, (), text, counted=counted)
+    is_image = len(shape) == 2 or (len(shape) == 3 and shape[2] in (1, 3))
+    loaded = load_source(source, (), text, counted=counted, shape=shape if is_image else None)
+    if loaded.paths and loaded.test is not None:
+        raise RequestError(f"{loaded.label} has a training and a test set: give one of them, {loaded.label}/test.")
+    if loaded.paths:
+        return _picture_rows(loaded, columns, shape)
     if loaded.table is None:
         return _array_rows(loaded.arrays["X"], columns, shape, loaded.label)
     fields = fields_of(loaded.table)

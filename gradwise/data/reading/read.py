@@ -1,7 +1,8 @@
-"""Reads a named set, a file, standard input or data in memory into a `Dataset`.
+"""Reads a named set, a file, a folder of pictures, standard input or data in memory into a `Dataset`.
 
     read("houses.csv", ReadRequest(targets=("price",), drop=("id",)))
     read("digits", ReadRequest())
+    read("pictures/", ReadRequest())                                     pictures/cat/1.png, pictures/dog/1.png, ...
     read(frame, ReadRequest(targets=("price",)))                         or read(X, ReadRequest(), y)
     read("faces.npy", ReadRequest())                                     no target: the inputs themselves are learned
     read("houses.csv", ReadRequest(unsupervised=True))                   all columns are inputs
@@ -25,11 +26,23 @@ import numpy as np
 
 from ...runtime.errors import RequestError, nearest
 from ...specs.dataset import Dataset, Inputs, Task
-from . import files, named_sets
+from . import files, named_sets, pictures
 from .at_hand import load_at_hand
 from .columns import Field, fields_of
 from .files import Loaded
-from .tables import Encoded, check_kinds, check_names, encode_table, from_frame, infer, listed, missing_notes
+from .tables import (
+    Encoded,
+    blank_warning,
+    check_kinds,
+    check_names,
+    encode_table,
+    from_frame,
+    infer,
+    listed,
+    missing_notes,
+    without_blank,
+    written_notes,
+)
 from .targets import Target, of_array, of_field, under, understand
 
 __all__ = ["Encoded", "ReadRequest", "from_frame", "read"]
@@ -59,9 +72,14 @@ class ReadRequest:
 
 
 def load_source(
-    source: str, wanted: Sequence[str], text: Sequence[str], test: str | None = None, counted: bool = False
+    source: str,
+    wanted: Sequence[str],
+    text: Sequence[str],
+    test: str | None = None,
+    counted: bool = False,
+    shape: tuple[int, ...] | None = None,
 ) -> Loaded:
-    """Loads a named set, or a file with its test file."""
+    """Loads a named set, a file with its test file, or a folder of pictures, in this shape if one is given."""
     path = Path(source)
     try:
         exists = path.exists()
@@ -70,8 +88,16 @@ def load_source(
     if source in named_sets.NAMES and not path.is_file():
         loaded = named_sets.load_named(source)
         return loaded if test is None else replace(loaded, test=files.load_file(test, wanted, text))
+    if path.is_dir() or pictures.is_picture(path):
+        loaded = pictures.load_pictures(path, labelled=bool(wanted), shape=shape)
+        if test is None:
+            return loaded
+        size = loaded.arrays["X"].shape[1:]
+        return replace(loaded, test=pictures.load_pictures(Path(test), labelled=bool(wanted), shape=size))
     if source != "-" and not exists and not files.form_of(path.name) and path.name == source:
-        hint = nearest(source, [*named_sets.NAMES, *(entry.name for entry in Path().iterdir() if entry.is_file())])
+        beside = [entry.name for entry in Path().iterdir() if entry.is_file()]
+        whole = {name.partition(".")[0]: name for name in beside}  # the ending is what people leave out
+        hint = nearest(whole.get(source, source), [*named_sets.NAMES, *beside])
         suggestion = hint if "Did you" in hint else ""
         names = ", ".join(named_sets.NAMES)
         raise RequestError(f"no file or named set `{source}`.{suggestion} Named sets: {names}.")
@@ -142,6 +168,22 @@ def _table_targets(fields: Mapping[str, Field], names: Sequence[str], kinds: Map
     return [of_field(fields[name], kinds.get(name)) for name in names]
 
 
+def _without_blank_rows(dataset: Dataset, label: str) -> Dataset:
+    """The data set without rows in which every input is missing, with a warning; one column alone may be missing."""
+    inputs = dataset.inputs
+    if not isinstance(inputs, np.ndarray) or inputs.ndim != 2 or inputs.shape[1] < 2 or inputs.dtype.kind != "f":
+        return dataset
+    kept = np.asarray(~np.isnan(inputs).all(1))
+    gone = len(kept) - int(kept.sum())
+    if gone == 0:
+        return dataset
+    if gone == len(kept):
+        raise RequestError(f"{label} has no values in any input: there is nothing to learn from.")
+    _check_count(len(kept) - gone, f"{label}, without its {gone} rows that have no inputs,")
+    warning = f"{gone} of {len(kept)} rows have no inputs: dropped, first data row {int(np.argmin(kept)) + 1}"
+    return replace(dataset.take(kept), rows=None, test=dataset.test, warnings=(*dataset.warnings, warning))
+
+
 def _of_table(loaded: Loaded, request: ReadRequest) -> Dataset:
     """A data set from a table with named columns."""
     fields = fields_of(loaded.table)
@@ -168,8 +210,10 @@ def _of_table(loaded: Loaded, request: ReadRequest) -> Dataset:
     task, values, target_notes = _no_targets(loaded.table.num_rows, targets)
     if not blind:
         task, values, target_notes = understand(_table_targets(fields, targets, request.kinds), request.task)
+        target_notes += tuple(note for name in targets for note in written_notes(fields[name]))
     apart = {*targets, *request.drop, *request.helpers.values()}
     inputs = {name: item for name, item in fields.items() if name not in apart}
+    inputs, blank = without_blank(inputs, loaded.label)
     columns, notes = infer(inputs, request.kinds)
     if not columns:
         raise RequestError(f"{loaded.label} has no input columns besides the target and those dropped.")
@@ -195,7 +239,9 @@ def _of_table(loaded: Loaded, request: ReadRequest) -> Dataset:
         times=times,
         name=loaded.name,
         notes=(*loaded.notes, *target_notes, *dropped, *notes, *missing_notes(encoded.missing, len(values))),
+        warnings=blank_warning(blank),
     )
+    dataset = _without_blank_rows(dataset, loaded.label)
     return dataset if loaded.test is None else _with_table_test(dataset, loaded.test, targets, request)
 
 
@@ -300,8 +346,17 @@ def _of_arrays(loaded: Loaded, request: ReadRequest) -> Dataset:
             raise RequestError(f"--weight {request.weight}: weights must be numbers, 0 or more.")
         weights = _weights(weights.astype(np.float64), str(request.weight))
     dataset = Dataset(
-        inputs, values, task, weights=weights, groups=groups, times=times, name=loaded.name, notes=loaded.notes + notes
+        inputs,
+        values,
+        task,
+        weights=weights,
+        groups=groups,
+        times=times,
+        name=loaded.name,
+        notes=loaded.notes + notes,
+        warnings=loaded.warnings,
     )
+    dataset = _without_blank_rows(dataset, loaded.label)
     if loaded.test is None:
         return dataset
     if loaded.test.table is not None:
@@ -336,7 +391,7 @@ def _as_given(dataset: Dataset, request: ReadRequest, targets: Any) -> Dataset:
 
 
 def read(source: Any, request: ReadRequest = ReadRequest(), targets: Any = None) -> Dataset:
-    """Reads a named set, a file or standard input ("-", delimited text), or takes data in memory.
+    """Reads a named set, a file, a folder of pictures or standard input ("-"), or takes data in memory.
 
     `targets` are those of inputs in memory, if they are not among their columns.
     """

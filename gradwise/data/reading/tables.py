@@ -11,7 +11,6 @@ a text file and True in a Parquet file are the same value. Text that cannot be a
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
@@ -20,24 +19,29 @@ import numpy as np
 
 from ...runtime.errors import RequestError, nearest
 from ...specs.dataset import Column
-from .columns import DATE_PARTS, Field, date_part, fields_of, fields_of_frame
+from .columns import Field, fields_of, fields_of_frame
+from .words_and_dates import DATE_PARTS, date_part
+from .written_numbers import is_number, is_plain, parse_written
 
 KINDS = ("number", "category", "date")
 FEW_WORDS = 20  # a column with at most so many distinct words is a category whatever they look like
 MANY_CATEGORIES = 1000  # each becomes an input of its own, so more of them need `--kind`
 _NOTES_SHOWN = 10
-_SIGNS = re.compile(r"[\s$€£¥%,]")
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """A table in numbers. `missing` and `unseen` count values by column; columns without any are left out."""
+    """A table in numbers. `missing` and `unseen` count values by column; columns without any are left out.
+
+    `blank` names the columns that were dropped because they have no values.
+    """
 
     inputs: np.ndarray
     columns: tuple[Column, ...]
     missing: Mapping[str, int]
     unseen: Mapping[str, int]
     notes: tuple[str, ...] = ()
+    blank: tuple[str, ...] = ()
 
 
 def listed(names: Sequence[str], shown: int = 12) -> str:
@@ -63,14 +67,6 @@ def check_kinds(kinds: Mapping[str, str], known: Sequence[str]) -> None:
             raise RequestError(f"--kind {name}={kind}: unknown kind; choose from {', '.join(KINDS)}.")
 
 
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
 def _objection(field: Field) -> str:
     """Why a text column cannot be a category, or empty if it can."""
     codes, distinct = field.words
@@ -78,11 +74,11 @@ def _objection(field: Field) -> str:
     seldom_twice = len(distinct) > present / 2 and len(distinct) > FEW_WORDS
     if not (seldom_twice or len(distinct) > max(4, 0.9 * present) or len(distinct) > MANY_CATEGORIES):
         return ""
-    odd = [index for index, text in enumerate(distinct) if not _is_number(text)]
-    if not odd:
+    if all(map(is_plain, distinct)):
         return "contains numbers stored as text (--kind {name}=number reads them)"
-    if all(_is_number(_SIGNS.sub("", text)) for text in distinct):
-        return f"contains numbers with extra symbols, such as {distinct[0][:40]!r} (remove the symbols)"
+    odd = [index for index, text in enumerate(distinct) if not is_number(text)]
+    if not odd:
+        return f"contains numbers with different symbols, such as {distinct[0][:40]!r} (write all in one unit)"
     if len(odd) < len(distinct) / 2:
         first = min(odd[:100], key=field.first)
         return f"contains numbers, but {distinct[first][:40]!r} in data row {field.first(first)} is not one (fix it)"
@@ -100,6 +96,8 @@ def _kind_of(field: Field) -> str:
         return "number"
     if field.nature == "date" or (field.nature == "text" and field.looks_dated()):
         return "date"
+    if field.decimal:
+        return "number"
     if field.nature == "other":
         raise RequestError(
             f"column `{field.name}` contains {field.array.type} values, which cannot be converted to numbers: drop it "
@@ -132,6 +130,37 @@ def _refuse(objections: dict[str, str]) -> None:
     )
 
 
+def without_blank(fields: Mapping[str, Field], label: str) -> tuple[dict[str, Field], tuple[str, ...]]:
+    """The columns that have values, and the names of the others; raises if none has."""
+    blank = tuple(name for name, field in fields.items() if field.is_blank)
+    if fields and len(blank) == len(fields):
+        refuse_blank(label, blank)
+    return {name: field for name, field in fields.items() if name not in blank}, blank
+
+
+def refuse_blank(label: str, names: Sequence[str]) -> NoReturn:
+    raise RequestError(
+        f"{label} has no values in any input column ({listed(names, 5)}): empty, NA and ? count as missing."
+    )
+
+
+def blank_warning(names: Sequence[str]) -> tuple[str, ...]:
+    """A warning about columns that were dropped, if there are any."""
+    if not names:
+        return ()
+    columns, have = ("column", "has") if len(names) == 1 else ("columns", "have")
+    return (f"{columns} {listed(names, 5)} {have} no values: dropped",)
+
+
+def written_notes(field: Field) -> list[str]:
+    """A note on numbers that were written with symbols, with an example."""
+    if not field.decimal:
+        return []
+    text = max(field.words[1], key=len)
+    value = parse_written(text, field.decimal)
+    return [f"column `{field.name}`: text such as {text[:40]!r} read as numbers, here {value:.12g}"]
+
+
 def infer(fields: Mapping[str, Field], kinds: Mapping[str, str]) -> tuple[tuple[Column, ...], tuple[str, ...]]:
     """The schema of these columns, with notes; `kinds` overrides what they look like."""
     columns: list[Column] = []
@@ -140,7 +169,8 @@ def infer(fields: Mapping[str, Field], kinds: Mapping[str, str]) -> tuple[tuple[
     for name, field in fields.items():
         kind = kinds.get(name) or _kind_of(field)
         if kind == "number":
-            columns.append(Column(name))
+            columns.append(Column(name, decimal=field.decimal))
+            notes += written_notes(field)
             if len(field) > FEW_WORDS and field.nature == "integer" and _counts(field):
                 notes.append(f"column `{name}` counts the rows: if it is an identifier, drop it (--drop {name})")
         elif kind == "date":
@@ -172,13 +202,13 @@ def source_of(column: Column) -> str:
 def _encode_one(field: Field, column: Column) -> tuple[np.ndarray, int]:
     """One encoded column, and how many of its values are categories not in the schema."""
     if column.kind == "date":
-        if field.moments is None and field.nature != "real":
+        if field.moments is None and field.nature != "real" and field.words[1]:
             raise RequestError(f"column `{field.name}` contained dates in training, but cannot be read as dates here.")
         if field.moments is None:  # nothing but missing values
             return np.full(len(field), np.nan), 0
         return date_part(field.moments, column.name.rpartition(":")[2]), 0
     if column.kind != "category":
-        return field.numbers(" Fix it, or leave it empty if it is missing."), 0
+        return field.numbers(" Fix it, or leave it empty if it is missing.", column.decimal), 0
     codes, distinct = field.words
     place = {text: index for index, text in enumerate(column.categories)}
     moved = np.array([*(place.get(text, np.nan) for text in distinct), np.nan])
@@ -235,8 +265,8 @@ def _is_plain(frame: Any) -> bool:
     return all(isinstance(kind, np.dtype) and kind.kind in "iuf" for kind in frame.dtypes)
 
 
-def _of_plain(frame: Any) -> Encoded:
-    """Converts a frame of numbers at once: 10^5 columns one by one take seconds."""
+def _of_plain(frame: Any, first: bool) -> Encoded:
+    """Converts a frame of numbers at once: 10^5 columns one by one take seconds. `first` drops those without values."""
     names = list(map(str, frame.columns))
     inputs = np.array(frame.to_numpy(), np.float64)
     infinite = np.isinf(inputs)
@@ -244,6 +274,12 @@ def _of_plain(frame: Any) -> Encoded:
         row, index = (int(place) for place in np.argwhere(infinite)[0])
         _refuse_infinite(names[index], inputs[row, index], row)
     blank = np.count_nonzero(np.isnan(inputs), axis=0)
+    dropped = (blank == len(inputs)) & first
+    if len(inputs) and dropped.any():
+        if dropped.all():
+            refuse_blank("the data frame", names)
+        kept = [name for name, drop in zip(names, dropped, strict=True) if not drop]
+        return replace(_of_plain(frame[kept], False), blank=tuple(np.array(names)[dropped].tolist()))
     missing = {names[index]: int(blank[index]) for index in np.nonzero(blank)[0]}
     return Encoded(inputs, tuple(map(Column, names)), missing, {})
 
@@ -255,12 +291,14 @@ def from_frame(frame: Any, columns: Sequence[Column] | None = None, kinds: Mappi
     if not is_arrow and not kinds and _is_plain(frame):
         names = list(map(str, frame.columns))
         if len(set(names)) == len(names) and (columns is None or [*map(Column, names)] == [*columns]):
-            encoded = _of_plain(frame)
+            encoded = _of_plain(frame, columns is None)
             return replace(encoded, notes=tuple(missing_notes(encoded.missing, len(encoded.inputs))))
     fields = fields_of(frame) if is_arrow else fields_of_frame(frame)
+    blank: tuple[str, ...] = ()
     if columns is None:
         check_kinds(kinds or {}, list(fields))
+        fields, blank = without_blank(fields, "the table")
         columns, notes = infer(fields, kinds or {})
     encoded = encode_table(fields, columns)
     notes += tuple(missing_notes(encoded.missing, len(encoded.inputs)))
-    return replace(encoded, notes=notes)
+    return replace(encoded, notes=notes, blank=blank)

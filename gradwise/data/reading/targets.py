@@ -88,7 +88,7 @@ def of_field(field: Field, kind: str | None = None) -> Target:
     field = field.plain()
     if kind == "category" or field.nature == "text":
         codes, words = field.words
-        if kind == "number":
+        if kind == "number" or (kind is None and field.decimal):
             return of_array(field.name, field.numbers())
         return _complete(field.name, np.array(words, dtype=str), codes)
     if field.nature == "boolean":

@@ -27,7 +27,7 @@ _Request = TypeVar("_Request", bound=Request)
 
 
 @dataclasses.dataclass(frozen=True)
-class Given:
+class GivenObjects:
     """Objects of a call from Python; a command has none.
 
     `parts` are parts of the recipe as objects; `recipe` is a whole one. `space`, `strategy` and `plan` are those of a
@@ -121,12 +121,14 @@ def python_request(
     test = options.get("test")
     if test is not None and not isinstance(test, str | Path):
         objects["test"] = options.pop("test")
+    if data is None:
+        raise RequestError("there are no data: pass a path, a named set, a data frame, arrays (X, y) or a Dataset.")
     in_memory = not isinstance(data, str | Path)
     if in_memory:
         objects |= {"data": data, "targets": targets}
     elif targets is not None:
         raise RequestError("the second argument holds targets of data in memory: name the column of a file by target=.")
-    given = Given(parts=parts, **objects)
+    given = GivenObjects(parts=parts, **objects)
     fields: dict[str, Any] = _read_options(kind, options)
     name = getattr(data, "name", "") if in_memory else str(data)
     make: Any = kind  # a request of data, which have these fields

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Self
 
 from ...runtime.errors import RequestError
 from . import values
-from .given import Given, call_text
+from .given import GivenObjects, call_text
 from .options import ARGUMENT, CHECKS, DATA, OUTPUT, RUN, TRAINING, Request, flag_of, option
 
 _read_seed, _read_folds, _read_count = (values.whole_number(*ends) for ends in ((0, 2**32 - 1), (2, 1000), (1, 10**9)))
@@ -29,8 +29,9 @@ _read_seed, _read_folds, _read_count = (values.whole_number(*ends) for ends in (
 
 def data_option(**more: Any) -> Any:
     """`DATA`."""
-    files = ".csv .tsv .parquet .npz .npy .svm .idx, also .gz"
-    return option("", f"A file ({files}), a named set (digits, iris, ...), or - for stdin.", ARGUMENT, "DATA", **more)
+    files = ".csv .tsv .parquet .npz .npy .svm .idx, .gz"
+    told = f"A file ({files}), a folder of pictures, a named set (digits, ...), or - for stdin."
+    return option("", told, ARGUMENT, "DATA", **more)
 
 
 def set_option(help: str, panel: str) -> Any:
@@ -102,7 +103,7 @@ class DataRequest(FolderRequest):
     checkpoint: float = option(10.0, "Time between checkpoints.", RUN, "TIME", values.read_seconds_or_zero, shown="10s")
     dry_run: bool = option(False, "Show the plan and how the data were read; train nothing.", OUTPUT)
     recipe: dict[str, Any] = dataclasses.field(default_factory=dict)
-    given: Given = Given()
+    given: GivenObjects = GivenObjects()
 
     def __post_init__(self) -> None:
         if not self.data:
@@ -235,7 +236,13 @@ class PredictRequest(Request):
 
     verb: ClassVar[str] = "predict"
     run: str = option("", "The folder of a run, or a model.safetensors file.", ARGUMENT, "RUN", required=True)
-    data: str = option("", "A file with the model's columns, or - for stdin.", ARGUMENT, "DATA", required=True)
+    data: str = option(
+        "",
+        "A file with the model's columns, a picture or a folder of them, or - for stdin.",
+        ARGUMENT,
+        "DATA",
+        required=True,
+    )
     out: str = option("-", "The output file; - is standard output.", OUTPUT, "FILE")
     format: str | None = option(None, "csv, parquet or json.", OUTPUT, "FORM", shown="by the name of --out, or csv")
     probabilities: bool = option(False, "Add a column with the probability of each class.", OUTPUT)

@@ -44,9 +44,9 @@ class Present:
     early_stopping: bool = True
     checked: bool = False  # the checks were already run and found no bug
 
-    def with_options(self, *options: str) -> str:
-        """The command with more options."""
-        return with_options(self.command, *options)
+    def with_options(self, *options: str, without: str = "") -> str:
+        """The command with more options, and without the knobs that it sets of a part."""
+        return with_options(self.command, *options, without=without)
 
     def with_knobs(self, *assignments: str) -> str:
         """The command with these knobs set, each as `path=value`."""
@@ -62,7 +62,8 @@ class Present:
         """How to estimate the test error more precisely."""
         if not self.command or any(name in self.command for name in _NO_FOLDS):
             return "collect more test examples"
-        return self.with_knobs("split.test=0.4") if self.pretrained else self.with_options("--folds 10")
+        few_parts = self.pretrained or "--group" in self.command or "group=" in self.command
+        return self.with_knobs("split.test=0.4") if few_parts else self.with_options("--folds 10")
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from ...evaluation.trials.knob_relevance import Relevance
 from ...records.finding import Finding
 from ...records.score_scale import confidence_interval, is_missing
 from ...records.study import Study
+from ...specs.dataset import FEW_ROWS
 from .. import wording
 from ..blocks import Block, CodeLines, Items, Notice, Page, Prose, Row, Section, Table, Verdict
 from ..captioned_figures import feature_figures, knob_figures, population_figures, run_figures, study_figures
@@ -55,12 +56,32 @@ def _story(study: Study) -> str:
     return f"{_counted(count, 'trial')}{how}{beside}{bad}, {wording.duration(study.seconds)}."
 
 
+def _few_rows(study: Study) -> str:
+    """Why so few rows give no estimate, with the error of the test set, if there is one; empty if there are enough."""
+    rows, on_training = study.data.rows, study.data.judged_on == "train"
+    total = rows.train + rows.test if on_training else rows.total
+    if total >= FEW_ROWS:
+        return ""
+    metric, found, scale = study.metric, study.estimates, study.scale
+    if not is_missing(found.test):
+        value, ends = wording.in_metric(metric, found.test), confidence_interval(metric, found.test_interval)
+        on = f"{ends}{wording.tested_on(study.data)}" if ends else f"on {rows.test} examples"
+        return f"{total} rows are too few: test {wording.metric_name(metric)} {value}, {on}."
+    if on_training and study.best is not None:
+        seen = scale.say(study.best.score)
+        return f"{total} rows are too few to hold any out; {seen} is the error on the rows that were trained on."
+    return f"{total} rows are too few."
+
+
 def study_verdict(study: Study) -> Verdict:
     """What was reached, how sure that is, and what it took."""
     metric, found, story = study.metric, study.estimates, _story(study)
     name, scale = wording.metric_name(metric), study.scale
     if _asks(study):
         return Verdict(wording.sentence(study.strategy), " ".join(map(wording.sentence, study.analysis.answers)), story)
+    few = _few_rows(study)
+    if few and study.best is not None:
+        return Verdict("No estimate of the error", few, story)
     if not is_missing(found.test):
         members = 1 if study.committee is None else study.committee.members
         ends = confidence_interval(metric, found.test_interval)

@@ -72,6 +72,8 @@ def draw_class_curves(data: ClassCurves, ax: "Axes") -> None:
     for k, (colour, dashes) in zip(data.worst, styles, strict=False):
         draw_line(ax, data.curves[k], color=colour, linestyle=dashes, linewidth=2, label=names[k])
     low, high = window(data.curves)
+    # With many easy classes the usual window ends below the hardest, which the picture is about.
+    high = max([high, *(1.04 * float(data.curves[k].value[len(data.curves[k]) // 10 :].max()) for k in data.worst)])
     ax.set_ylim(low, min(high, 1.0) if scale.is_share else high)
     end = max([float(curve.age[-1]) for curve in data.curves if len(curve)] or [1.0])
     ax.set_xlim(0, end * 1.02)

@@ -25,7 +25,7 @@ from ...records.score_scale import ScoreScale
 from ...runtime import keys
 from ...specs.adapters import as_criterion
 from ...specs.contracts import AbstractCriterion, AbstractScaler, AbstractSplit
-from ...specs.dataset import Dataset, InputLayout, Task
+from ...specs.dataset import FEW_ROWS, Dataset, InputLayout, Task
 from ...specs.fitted_scaler import FittedScaler
 from ...specs.recipe import Recipe
 from ...training.prepare import (
@@ -184,6 +184,11 @@ class EvaluationData:
         if self.folds > 1 and self.told is self.valid:
             return "valid"
         return "train" if is_trained_on(self.valid, self.told) else "valid"
+
+    @property
+    def can_estimate(self) -> bool:
+        """Whether scores of trials tell the error on new data: not those of rows that were trained on, nor of few."""
+        return self.judged_on == "valid" and len(self.pool) >= FEW_ROWS
 
     def parts(self, variant: Variant = WHOLE) -> tuple[Dataset, Dataset]:
         """What a variant learns from and what it is judged by."""

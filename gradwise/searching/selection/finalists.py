@@ -181,15 +181,15 @@ class Decided:
     rows: tuple[TrainedTrial, ...] = ()  # the contenders that the test pass weighs
 
 
-def corrected_winner(setting: Trial, rows: Sequence[TrainedTrial], judged_on: str = "valid") -> Winner:
+def corrected_winner(setting: Trial, rows: Sequence[TrainedTrial], can_estimate: bool = True) -> Winner:
     """The winner's score, and what it is worth: the bootstrap of the choice among all contenders.
 
     Where finalists preferred another setting than the search did, the same optimism is added to its score. That is on
     the safe side: it was not chosen for being the luckiest.
     """
     winner = Winner(setting.number, setting.score, dict(setting.values))
-    if not rows or len(rows[0].scores) < 2 or judged_on == "train":
-        return winner  # other rows that were trained on do not tell how lucky the choice was
+    if not rows or len(rows[0].scores) < 2 or not can_estimate:
+        return winner  # rows that were trained on do not tell how lucky the choice was, and a few hardly do
     found = corrected_for_selection(np.stack([kept.scores for kept in rows]))
     moved = setting.score - found.naive
     least = 0.0 if found.naive >= 0 else -math.inf  # an error is not below 0; other scores may be
@@ -243,7 +243,7 @@ def _answer(data: EvaluationData, able: Sequence[Trial], rows: tuple[TrainedTria
     best, saved = choose_cheapest(able, rows) if kind == "cheapest" else (best, [])
     how = "the cheapest near the best of" if saved else "the best of"
     own = next(one for one in rows if one.number == best.number)
-    winner = corrected_winner(best, rows, data.judged_on)
+    winner = corrected_winner(best, rows, data.can_estimate)
     about = CommitteeSummary(kind, best.number, (own.number,), 1, len(rows))
     if kind == "ensemble":
         found = make_ensemble(rows, data, data.metric, best=best.number)
@@ -251,7 +251,7 @@ def _answer(data: EvaluationData, able: Sequence[Trial], rows: tuple[TrainedTria
         about = dataclasses.replace(
             about, numbers=tuple(sorted(found.weights)), weights=found.weights, last_gain=found.last_gain
         )
-        if data.judged_on != "train":  # else no row is left that neither trained nor weighed it
+        if data.can_estimate:  # else no row is left that neither trained nor weighed it, or too few are
             about = dataclasses.replace(about, honest=found.honest, best_trial=found.best)
     else:
         committee, judged, part = together([own], data, Scalers(data))
@@ -277,7 +277,7 @@ def decide(
         return _answer(data, able, rows, kind)
     members, made = _members(kept, rows, choice, kind)
     setting = choice.setting if choice is not None else best
-    winner = corrected_winner(setting, rows, data.judged_on)
+    winner = corrected_winner(setting, rows, data.can_estimate)
     findings = findings_of_choice(winner, best, len(able), data)
     if not members:
         findings.append(Finding("warning", "no trial's network was saved, so the study cannot predict.", "D9"))
@@ -358,13 +358,14 @@ def measured(decided: Decided, data: EvaluationData, *, metric: str) -> Conclusi
     metrics, estimates = {"train": train, "valid": decided.valid}, Estimates()
     if data.test is None:
         best = "the corrected validation score is the best available estimate"
-        what = f"there is no test set: {best if data.judged_on == 'valid' else 'the error on new data is unknown'}."
+        what = f"there is no test set: {best if data.can_estimate else 'the error on new data is unknown'}."
         findings.append(Finding("note", what, "E2", "hold out a test set, or cross-validate."))
     else:
         alone, estimates = _tested(committee, data.test, metric)
         about = dataclasses.replace(about, member_tests=alone)
         # An ensemble is no choice of one trial, so how likely each is to be the best says nothing of it.
-        weighted = None if about.kind == "ensemble" else _weighted(decided.rows, data, Scalers(data))
+        told = about.kind != "ensemble" and data.can_estimate
+        weighted = None if not told else _weighted(decided.rows, data, Scalers(data))
         estimates = dataclasses.replace(estimates, weighted=weighted)
     estimates = dataclasses.replace(estimates, metrics=metrics | estimates.metrics)
     predictor: AbstractPredictor = committee if len(committee.members) > 1 else committee.members[0]

@@ -100,6 +100,10 @@ def advise_study(
     scale = driver.scale
     if driver.populations:
         return population_advice(max(driver.populations, key=lambda story: story.intervals), scale)
+    if not driver.data.can_estimate:
+        searched = sum(trial.phase == "search" for trial in trials)
+        why = f"{len(driver.data.pool)} rows" if driver.data.judged_on == "valid" else "rows that were trained on"
+        return Advice(False, f"scores on {why} cannot tell whether more trials are worth it.", math.nan, 0.0, searched)
     found = ensemble_advice(committee) if isinstance(strategy, Recommended) else None
     return found or advice(
         trials,

@@ -157,10 +157,41 @@ def test_a_header_is_taken_for_one(tmp_path: Path, header: str, rows: str) -> No
 def test_blanks_around_values_do_not_matter(tmp_path: Path) -> None:
     body = "".join(f" {i} , {'ab'[i % 2]} , ? , {'yes' if i % 3 else ' no'}\n" for i in range(9))
     dataset = read(write(tmp_path / "a.csv", " n , c , m , y \n" + body), ReadRequest(targets=("y",)))
-    assert dataset.columns == (Column("n"), Column("c", "category", ("a", "b")), Column("m"))
+    assert dataset.columns == (Column("n"), Column("c", "category", ("a", "b")))
     assert isinstance(dataset.task, Classes)
     assert dataset.task.labels.tolist() == ["no", "yes"]
-    assert np.isnan(dataset.inputs[:, 2]).all()
+
+
+def test_what_is_wholly_missing_is_dropped_with_a_warning(tmp_path: Path) -> None:
+    body = "".join(f"{i},NA,?,{'ab'[i % 2]},{i % 2}\n" for i in range(1, 9)) + ",,,,1\n" * 2
+    dataset = read(write(tmp_path / "a.csv", "n,m,k,c,y\n" + body), ReadRequest(targets=("y",)))
+    assert [column.name for column in dataset.columns] == ["n", "c"]
+    assert len(dataset) == 8
+    assert dataset.rows is None
+    assert dataset.warnings == (
+        "columns `m`, `k` have no values: dropped",
+        "2 of 10 rows have no inputs: dropped, first data row 9",
+    )
+    frame = pd.read_csv(tmp_path / "a.csv")
+    for some in (frame[["n", "m", "c"]], frame[["n", "m"]]):  # of several kinds, and of numbers alone
+        assert from_frame(some).blank == ("m",)
+        assert len(from_frame(some).columns) == some.shape[1] - 1
+    with pytest.raises(RequestError, match="no values in any input column"):
+        from_frame(frame[["m", "k"]])
+    one = read(write(tmp_path / "b.csv", "n,y\n" + "1,1\n,0\n" * 4), ReadRequest(targets=("y",)))
+    assert len(one) == 8  # that the only input is missing may say something
+
+
+def test_empty_rows_of_arrays_are_dropped_with_their_weights(tmp_path: Path) -> None:
+    inputs = np.arange(24.0).reshape(12, 2)
+    inputs[[3, 7]] = np.nan
+    np.savez(tmp_path / "a.npz", X=inputs, y=np.arange(12) % 2, w=np.arange(1.0, 13))
+    dataset = read(str(tmp_path / "a.npz"), ReadRequest(weight="w"))
+    assert dataset.weights is not None
+    np.testing.assert_array_equal(dataset.weights, [1, 2, 3, 5, 6, 7, 9, 10, 11, 12])
+    np.savez(tmp_path / "b.npz", X=np.full((12, 2), np.nan), y=np.arange(12) % 2)
+    with pytest.raises(RequestError, match="no values in any input"):
+        read(str(tmp_path / "b.npz"), ReadRequest())
 
 
 def test_line_breaks_in_quoted_values_are_read(tmp_path: Path) -> None:
@@ -460,9 +491,19 @@ BAD_TEXT: dict[str, tuple[str | bytes, ReadRequest, tuple[str, ...]]] = {
     "a title above": ("Prices of 2024\n" + GOOD, ReadRequest(targets=("y",)), ("line 1", "below have 3", "delete")),
     "footer": (GOOD + "total: 10\n", ReadRequest(targets=("y",)), ("line 12", "1 value ", "header has 3")),
     "money": (
-        "x,y\n" + "".join(f"${i}.00,{i % 2}\n" for i in range(30)),
+        "x,y\n" + "".join(f"{'$€'[i % 2]}{i}.00,{i % 2}\n" for i in range(30)),
         ReadRequest(targets=("y",)),
-        ("`x`", "extra symbols", "'$0.00'", "remove"),
+        ("`x`", "different symbols", "'$0.00'", "one unit"),
+    ),
+    "nothing but blanks": (
+        "a,b,y\n" + ",NA,1\n,?,0\n" * 5,
+        ReadRequest(targets=("y",)),
+        ("no values in any input column", "`a`, `b`"),
+    ),
+    "too few rows with inputs": (
+        "a,b,y\n" + ",,1\n,,0\n" * 5 + "1,2,0\n" * 4,
+        ReadRequest(targets=("y",)),
+        ("without its 10 rows that have no inputs", "4 rows", "at least 5"),
     ),
     "no inputs": ("x,y\n" + "1,2.5\n1,3\n" * 4, ReadRequest(targets=("y",), drop=("x",)), ("no input columns",)),
     "3 rows": ("x,y\n1,2\n2,3\n3,4\n", ReadRequest(targets=("y",)), ("3 rows", "at least 5")),

@@ -10,7 +10,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from gradwise import fit
+from gradwise import train
 from gradwise.criteria.corruption import GaussianNoise
 from gradwise.criteria.reconstruction import Reconstruction, SquaredError
 from gradwise.data.batches import Reshuffled
@@ -63,7 +63,7 @@ def learned() -> Callable:
         scaler=Unscaled(),
         split=HoldOut(valid=0.02, test=0.0),
     )
-    record = fit(recipe, Dataset(points, np.zeros((len(points), 0)), Inputs()), key=jr.key(0))
+    record = train(recipe, Dataset(points, np.zeros((len(points), 0)), Inputs()), key=jr.key(0))
     criterion, network = record.recipe.criterion, record.predictor.network
     return jax.jit(lambda x: criterion.decode(network, network(x)))
 

@@ -143,3 +143,15 @@ def test_every_class_has_a_curve_and_the_worst_a_name(classes_record):
     ax = run_plots.draw_class_curves(data)
     assert len(ax.get_lines()) == 10
     assert [text.get_text() for text in ax.get_legend().get_texts()] == [data.classes[k] for k in data.worst]
+
+
+@pytest.mark.parametrize("easy", [2, 99])
+def test_the_class_with_the_highest_error_is_in_the_picture(classes_record, easy):
+    """Beside ninety-nine classes that are nearly always right, too."""
+    age = np.arange(40) * 100.0
+    curves = (Curve(age, np.full(40, 0.62)), *(Curve(age, np.full(40, 0.002 * (1 + k % 3))) for k in range(easy)))
+    names = tuple(f"class {k}" for k in range(easy + 1))
+    data = dataclasses.replace(class_curves(classes_record), classes=names, curves=curves, worst=(0, 1, 2))
+    ax = run_plots.draw_class_curves(data)
+    assert ax.get_ylim()[1] > 0.62
+    assert ax.get_legend().get_texts()[0].get_text() == "class 0"
