@@ -111,8 +111,8 @@ def _arguments(words: Iterator[str]) -> dict[str, Any]:
             found.setdefault(name, []).append(next(words))
     pairs = {"kind": dict(one.split("=", 1) for one in found.pop("kind"))} if "kind" in found else {}
     single = {name: texts[0] if len(texts) == 1 else texts for name, texts in found.items()}
-    numbers = {name: int(single[name]) for name in _WHOLE_NUMBERS if name in single}
-    return {**single, **pairs, **flags, **numbers}
+    typed = {name: int(text) if name in _WHOLE_NUMBERS else text for name, text in single.items()}  # type: ignore
+    return {**typed, **pairs, **flags}
 
 
 def _called_from_shell(command: str) -> ast.Call | None:

@@ -64,7 +64,7 @@ CALL = 'gw.fit(data, targets, seed=7, optimiser=..., set={"model.dropout": 0.3})
 @pytest.mark.parametrize(
     ("command", "call"),
     [
-        (SHELL, 'gw.fit("my houses.csv", target="price", kind={"zip": "category"}, seed=7, recipe=recipe)'),
+        (SHELL, 'gw.fit("my houses.csv", target="price", seed=7, kind={"zip": "category"}, recipe=recipe)'),
         (
             "gradwise fit x.csv --drop a --drop b --unsupervised",
             'gw.fit("x.csv", drop=["a", "b"], unsupervised=True, recipe=recipe)',
@@ -77,4 +77,4 @@ CALL = 'gw.fit(data, targets, seed=7, optimiser=..., set={"model.dropout": 0.3})
     ],
 )
 def test_a_recipe_holds_the_knobs_and_parts(command: str, call: str) -> None:
-    assert ast.dump(ast.parse(by_recipe(command, seed=3))) == ast.dump(ast.parse(call))
+    assert by_recipe(command, seed=3) == call
