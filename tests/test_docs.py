@@ -1,8 +1,8 @@
 """README and docs are true: their Python runs, the command line accepts their commands, and their TOML is read.
 
-A page is read as its reader would follow it: block by block, in one folder with the files that it mentions. A block whose
-first line names a file (`# problem.py`) is that file. So that it takes seconds, every training ends after two epochs
-and every search after two trials; nothing else is changed.
+A page is read as its reader would follow it: block by block, in one folder with the files that it mentions. A block
+whose first line names a file (`# problem.py`) is that file. So that it takes seconds, every training ends after two
+epochs and every search after two trials, on a machine of one core; nothing else is changed.
 """
 
 import dataclasses
@@ -191,7 +191,8 @@ def test_every_toml_of_a_page_is_a_file_that_a_command_on_it_reads() -> None:
 
 
 def test_a_page_is_cut_into_blocks_and_commands() -> None:
-    page = "- a list\n\n  ```\n  gradwise fit a.csv \\\n    --seed 3  # why\n  ray start\n  ```\n\n```python\n# own.py\nx = 1\n```\n"
+    indented = "- a list\n\n  ```\n  gradwise fit a.csv \\\n    --seed 3  # why\n  ray start\n  ```\n"
+    page = f"{indented}\n```python\n# own.py\nx = 1\n```\n"
     first, second = blocks_of(page)
     assert list(commands_of(first)) == [["fit", "a.csv", "--seed", "3"]]
     assert (second.language, second.file, second.text, second.line) == ("python", "own.py", "# own.py\nx = 1\n", 9)

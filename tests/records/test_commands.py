@@ -60,7 +60,6 @@ SHELL = "gradwise fit 'my houses.csv' --target price --kind zip=category --seed 
 CALL = 'gw.fit(data, targets, seed=7, optimiser=..., set={"model.dropout": 0.3})'
 
 
-
 @pytest.mark.parametrize(
     ("command", "call"),
     [

@@ -100,8 +100,11 @@ def with_command(record, command):
         ("", ["data = ...  # as in this run", "model = gw.fit(data, seed=0, recipe=recipe)"]),
         (
             "gw.fit(data, targets, optimiser=..., seed=7)",
-            ["data = ...  # as in this run", "targets = ...  # as in this run"]
-            + ["model = gw.fit(data, targets, seed=7, recipe=recipe)"],
+            [
+                "data = ...  # as in this run",
+                "targets = ...  # as in this run",
+                "model = gw.fit(data, targets, seed=7, recipe=recipe)",
+            ],
         ),
     ],
 )
