@@ -204,12 +204,21 @@ def for_search(dataset: Dataset, **parts: Any) -> Recipe:
     return dataclasses.replace(recipe, **own)
 
 
+_SCORES = {
+    **dict.fromkeys(("log_loss", "auc", "average_precision", "f1_macro", "precision_macro"), "loss"),
+    "mae": "absolute",
+    "rmse": "squared",
+    "r2": "squared",
+}
+
+
 def following(recipe: Recipe, metric: str) -> Recipe:
     """The recipe with early stopping looking at this metric, where it is a mean over examples.
 
-    AUC is not: it is followed through the log-loss.
+    AUC, average precision, F1 and precision are not: they are followed through the log-loss, which sees every
+    probability. Accuracy and recall are followed through the error, for recall with all classes counting the same.
     """
-    score = {"log_loss": "loss", "auc": "loss", "mae": "absolute", "rmse": "squared", "r2": "squared"}.get(metric)
+    score = _SCORES.get(metric)
     paths = {"criterion.loss.score_by", "criterion.supervised.loss.score_by"} & {name for name, _, _ in knobs(recipe)}
     return replace(recipe, paths.pop(), score) if score is not None and paths else recipe
 

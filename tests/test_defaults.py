@@ -57,11 +57,14 @@ def test_a_part_of_another_kind_or_name_is_refused() -> None:
         defaults.classification(optimizer=Sgd())
 
 
+BY_LOSS = dict.fromkeys(("log_loss", "auc", "average_precision", "f1_macro", "precision_macro"), "loss")
+
+
 @pytest.mark.parametrize(
     ("recipe", "kind", "expected"),
     [
-        (defaults.classification(), "classes", {"error_rate": "error", "log_loss": "loss", "auc": "loss"}),
-        (defaults.multilabel(), "labels", {"error_rate": "error", "log_loss": "loss", "auc": "loss"}),
+        (defaults.classification(), "classes", BY_LOSS),
+        (defaults.multilabel(), "labels", BY_LOSS),
         (defaults.regression(), "numbers", {"rmse": "squared", "mae": "absolute", "r2": "squared"}),
     ],
 )

@@ -90,6 +90,7 @@ CODES = {
     "GW805": FindingCode("nothing stands out", "note", "F3"),
     "GW806": FindingCode("lower layers are untrained and the top layer overfits", "warning", "F3"),
     "GW807": FindingCode("bias and variance", "note", "F19"),
+    "GW808": FindingCode("a simpler model is better", "warning", "F3"),
     "GW901": FindingCode("a large constant is baked into the program", "warning", "B5"),
     "GW902": FindingCode("one layer dominates the computation", "note", "B5"),
     "GW903": FindingCode("part of the program runs in a different precision", "note", "B7"),

@@ -19,6 +19,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from .. import defaults
 from ..evaluation.metrics import check_metric
+from ..journeys.data_and_recipe import Description
 from ..journeys.requests.assignments import locate
 from ..journeys.requests.ranges import build_space
 from ..journeys.search import search_in
@@ -178,6 +179,7 @@ class AutoEstimator(Estimator):
             class_weight=self.class_weight,
             plan=plan,
             nested=self.nested,
+            describe=Description(baselines=False, importance=False),
             options=StudyOptions(
                 on=self.on,
                 slots=BySize(),  # measured ones could differ from fit to fit, and with them the last digits

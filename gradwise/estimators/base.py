@@ -34,6 +34,7 @@ from .. import defaults
 from ..curvature.objective import Examples
 from ..data.splits import HoldOut, join_parts
 from ..evaluation.metrics import check_metric
+from ..journeys.data_and_recipe import Description
 from ..journeys.fit import fit_recipe
 from ..records.fit import Fit
 from ..records.used_rows import UsedRows
@@ -370,6 +371,7 @@ class NetworkEstimator(Estimator):
             options=options,
             warm=warm,
             check_data=False,  # one of many folds, perhaps
+            describe=Description(baselines=False, importance=False),
         )
         return self._keep(record, math.ceil(record.outcome.age_examples / record.data.rows.train))
 

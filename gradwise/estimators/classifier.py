@@ -118,7 +118,8 @@ class Classifier(ClassTargets, NetworkEstimator):
         The share of the rows held out for validation. With 0, or with fewer than 20 rows, the training rows are used
         for validation too.
     metric
-        What early stopping follows and the record reports: "error_rate", "balanced_error_rate", "log_loss" or "auc".
+        What early stopping follows and the record reports: "error_rate", "accuracy", "f1_macro", "log_loss", "auc",
+        "balanced_error_rate", "precision_macro", "recall_macro" or "average_precision".
     class_weight
         None, "balanced", or a mapping from class to weight.
     warm_start

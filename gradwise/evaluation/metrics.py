@@ -1,32 +1,50 @@
 """Metrics by name, all of them for every part of the data, and an interval around the one that was chosen.
 
-| task | metrics | the chosen one by default |
-|---|---|---|
-| classes | error_rate, balanced_error_rate, log_loss, auc | error_rate |
-| labels | error_rate (per label), subset_error_rate, log_loss, auc | error_rate |
-| numbers | rmse, mae, r2 | rmse |
-| inputs | what the criterion measures | its first: the one that chooses |
+| task | metrics, the default first |
+|---|---|
+| classes | error_rate, accuracy, f1_macro, log_loss, auc, balanced_error_rate, ... (see `METRICS`) |
+| labels | error_rate and accuracy (of the labels one by one), subset_error_rate, f1_macro, log_loss, auc, ... |
+| numbers | rmse, mae, r2 |
+| inputs | what the criterion measures; the first chooses |
+
+f1_macro, precision_macro, recall_macro, auc and average_precision are plain means over all classes or labels, each
+against the rest, also of two classes: neither is "the positive one". (Both have the same AUC.) A class without examples
+has neither an AUC nor an average precision, so it is no part of their mean.
 
 scikit-learn's metrics give the same numbers (tests compare them), but for some hundred rows they take 10 to 50 times as
-long, because each call checks its arguments; a bootstrap measures a thousand times.
+long, because each call checks its arguments. A bootstrap measures a thousand times: it weights the rows by how often
+they were drawn, so that nothing is sorted twice, and measures only the metric that it is asked for.
 """
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ..runtime.errors import RequestError, nearest
 from ..specs.dataset import Task
+from .threshold_curves import Ranking, ratio
 
+# The first is the default, and the first few are those that people look for; the terminal shows no others unasked.
 METRICS = {
-    "classes": ("error_rate", "balanced_error_rate", "log_loss", "auc"),
-    "labels": ("error_rate", "subset_error_rate", "log_loss", "auc"),
+    "classes": (
+        *("error_rate", "accuracy", "f1_macro", "log_loss", "auc"),
+        *("balanced_error_rate", "precision_macro", "recall_macro", "average_precision"),
+    ),
+    "labels": ("error_rate", "subset_error_rate", "f1_macro", "log_loss", "auc", "accuracy", "average_precision"),
     "numbers": ("rmse", "mae", "r2"),
 }
-HIGHER_IS_BETTER = frozenset({"auc", "r2"})
+SHOWN_METRICS = 5
+HIGHER_IS_BETTER = frozenset(
+    ("accuracy", "f1_macro", "precision_macro", "recall_macro", "auc", "average_precision", "r2")
+)
+# What the mean over classes of their errors decides: to follow them, training counts each class the same.
+BALANCED = frozenset(("balanced_error_rate", "recall_macro"))
+_RANKED = frozenset(("auc", "average_precision"))
+COUNTED = frozenset(("error_rate", "accuracy"))  # of classes: so many of so many examples, hence Wilson's interval
 
 
 def check_metric(name: str | None, kind: str, measured: tuple[str, ...] = ()) -> str:
@@ -43,14 +61,10 @@ def check_metric(name: str | None, kind: str, measured: tuple[str, ...] = ()) ->
     return name
 
 
-def _auc(targets: np.ndarray, scores: np.ndarray, weights: np.ndarray) -> float:
-    """Probability that a positive example outranks a negative one, ties counted half, each pair by its weights."""
-    _, rank = np.unique(scores, return_inverse=True)
-    positive = np.bincount(rank, weights * (targets > 0.5))
-    negative = np.bincount(rank, weights * (targets <= 0.5))
-    pairs = positive.sum() * negative.sum()
-    below = np.cumsum(negative) - negative / 2
-    return float((positive * below).sum() / pairs) if pairs > 0 else math.nan
+def shown_metrics(measured: Sequence[str], chosen: str) -> tuple[str, ...]:
+    """Those of the measured metrics to show where there is little room: the usual ones, and the chosen one."""
+    usual = measured[:SHOWN_METRICS]
+    return tuple(name for name in measured if name in usual or name == chosen)
 
 
 def _mean_finite(values: list[float]) -> float:
@@ -58,55 +72,166 @@ def _mean_finite(values: list[float]) -> float:
     return float(np.mean(finite)) if finite else math.nan
 
 
-def _of_classes(probabilities: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> dict[str, float]:
-    wrong = probabilities.argmax(1) != targets
-    counts = np.bincount(targets, weights)
-    by_class = (np.bincount(targets, weights * wrong)[counts > 0] / counts[counts > 0]).tolist()
-    chosen = probabilities[np.arange(len(targets)), targets]
-    width = probabilities.shape[1]
-    curves = [1] if width == 2 else list(range(width))
-    return {
-        "error_rate": float(np.average(wrong, weights=weights)),
-        "balanced_error_rate": float(np.mean(by_class)),
-        "log_loss": float(np.average(-np.log(np.maximum(chosen, 1e-38)), weights=weights)),
-        "auc": _mean_finite([_auc(targets == k, probabilities[:, k], weights) for k in curves]),
-    }
+class _ClassResults:
+    """The metrics of classes, each a method by its name; what does not depend on the weights is computed once."""
+
+    def __init__(self, probabilities: np.ndarray, targets: np.ndarray):
+        self._probabilities, self._targets = probabilities, targets
+        self._width = probabilities.shape[1]
+
+    @cached_property
+    def _chosen(self) -> np.ndarray:
+        return np.asarray(self._probabilities.argmax(1))
+
+    @cached_property
+    def _wrong(self) -> np.ndarray:
+        return np.asarray(self._chosen != self._targets)
+
+    @cached_property
+    def _losses(self) -> np.ndarray:
+        return -np.log(np.maximum(self._probabilities[np.arange(len(self._targets)), self._targets], 1e-38))
+
+    @cached_property
+    def _rankings(self) -> list[Ranking]:
+        return [Ranking(self._targets == k, self._probabilities[:, k]) for k in range(self._width)]
+
+    def _by_class(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Of each class: the weight of its examples, of those taken for it, and of both; only classes that occur."""
+        own = np.bincount(self._targets, weights, self._width)
+        taken = np.bincount(self._chosen, weights, self._width)
+        right = np.bincount(self._targets, weights * ~self._wrong, self._width)
+        seen = own + taken > 0
+        return own[seen], taken[seen], right[seen]
+
+    def error_rate(self, weights: np.ndarray) -> float:
+        return float(np.average(self._wrong, weights=weights))
+
+    def accuracy(self, weights: np.ndarray) -> float:
+        return 1.0 - self.error_rate(weights)
+
+    def f1_macro(self, weights: np.ndarray) -> float:
+        own, taken, right = self._by_class(weights)
+        return float((2 * right / (own + taken)).mean())
+
+    def log_loss(self, weights: np.ndarray) -> float:
+        return float(np.average(self._losses, weights=weights))
+
+    def auc(self, weights: np.ndarray) -> float:
+        curves = self._rankings[1:] if self._width == 2 else self._rankings
+        return _mean_finite([one.auc(weights) for one in curves])
+
+    def balanced_error_rate(self, weights: np.ndarray) -> float:
+        own, _, right = self._by_class(weights)
+        return float(1.0 - (right[own > 0] / own[own > 0]).mean())
+
+    def precision_macro(self, weights: np.ndarray) -> float:
+        _, taken, right = self._by_class(weights)
+        return float(ratio(right, taken).mean())
+
+    def recall_macro(self, weights: np.ndarray) -> float:
+        own, _, right = self._by_class(weights)
+        return float(ratio(right, own).mean())
+
+    def average_precision(self, weights: np.ndarray) -> float:
+        return _mean_finite([one.average_precision(weights) for one in self._rankings])
 
 
-def _of_labels(probabilities: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> dict[str, float]:
-    wrong = (probabilities > 0.5) != (targets > 0.5)
-    right = np.where(targets > 0.5, probabilities, 1.0 - probabilities)
-    return {
-        "error_rate": float(np.average(wrong.mean(1), weights=weights)),
-        "subset_error_rate": float(np.average(wrong.any(1), weights=weights)),
-        "log_loss": float(np.average(-np.log(np.maximum(right, 1e-38)).mean(1), weights=weights)),
-        "auc": _mean_finite([_auc(targets[:, k], probabilities[:, k], weights) for k in range(targets.shape[1])]),
-    }
+class _LabelResults:
+    """The metrics of labels, each a method by its name."""
+
+    def __init__(self, probabilities: np.ndarray, targets: np.ndarray):
+        self._probabilities, self._targets = probabilities, targets > 0.5
+
+    @cached_property
+    def _chosen(self) -> np.ndarray:
+        return self._probabilities > 0.5
+
+    @cached_property
+    def _wrong(self) -> np.ndarray:
+        return np.asarray(self._chosen != self._targets)
+
+    @cached_property
+    def _losses(self) -> np.ndarray:
+        right = np.where(self._targets, self._probabilities, 1.0 - self._probabilities)
+        return np.asarray(-np.log(np.maximum(right, 1e-38)).mean(1))
+
+    @cached_property
+    def _rankings(self) -> list[Ranking]:
+        each = range(self._targets.shape[1])
+        return [Ranking(self._targets[:, k], self._probabilities[:, k]) for k in each]
+
+    def error_rate(self, weights: np.ndarray) -> float:
+        return float(np.average(self._wrong.mean(1), weights=weights))
+
+    def accuracy(self, weights: np.ndarray) -> float:
+        return 1.0 - self.error_rate(weights)
+
+    def subset_error_rate(self, weights: np.ndarray) -> float:
+        return float(np.average(self._wrong.any(1), weights=weights))
+
+    def f1_macro(self, weights: np.ndarray) -> float:
+        right = weights @ (self._targets & self._chosen)
+        return float(ratio(2 * right, weights @ self._targets + weights @ self._chosen).mean())
+
+    def log_loss(self, weights: np.ndarray) -> float:
+        return float(np.average(self._losses, weights=weights))
+
+    def auc(self, weights: np.ndarray) -> float:
+        return _mean_finite([one.auc(weights) for one in self._rankings])
+
+    def average_precision(self, weights: np.ndarray) -> float:
+        return _mean_finite([one.average_precision(weights) for one in self._rankings])
 
 
-def _of_numbers(predictions: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> dict[str, float]:
-    error = predictions - targets
-    centred = targets - np.average(targets, axis=0, weights=weights)
-    residual = np.average(error**2, axis=0, weights=weights)
-    spread = np.average(centred**2, axis=0, weights=weights)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        explained = np.where(spread > 0, 1.0 - residual / spread, np.nan)
-    return {
-        "rmse": float(np.sqrt(residual.mean())),
-        "mae": float(np.average(np.abs(error), axis=0, weights=weights).mean()),
-        "r2": float(explained.mean()),
-    }
+class _NumberResults:
+    """The metrics of numbers, each a method by its name: a mean over the outputs."""
+
+    def __init__(self, predictions: np.ndarray, targets: np.ndarray):
+        self._targets, self._error = targets, predictions - targets
+
+    def _residual(self, weights: np.ndarray) -> np.ndarray:
+        return np.asarray(np.average(self._error**2, axis=0, weights=weights))
+
+    def rmse(self, weights: np.ndarray) -> float:
+        return float(np.sqrt(self._residual(weights).mean()))
+
+    def mae(self, weights: np.ndarray) -> float:
+        return float(np.average(np.abs(self._error), axis=0, weights=weights).mean())
+
+    def r2(self, weights: np.ndarray) -> float:
+        centred = self._targets - np.average(self._targets, axis=0, weights=weights)
+        spread = np.average(centred**2, axis=0, weights=weights)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            explained = np.where(spread > 0, 1.0 - self._residual(weights) / spread, np.nan)
+        return float(explained.mean())
 
 
-def measure(task: Task, predictions: np.ndarray, targets: np.ndarray, weights: np.ndarray | None) -> dict[str, float]:
-    """Every metric of the task; predictions (n, k) are probabilities for classes and labels, numbers otherwise."""
+_RESULTS: dict[str, Any] = {"classes": _ClassResults, "labels": _LabelResults, "numbers": _NumberResults}
+
+
+def _results(task: Task, predictions: np.ndarray, targets: np.ndarray) -> Any:
+    return _RESULTS[task.kind](np.asarray(predictions, np.float64), np.asarray(targets))
+
+
+def measure(
+    task: Task,
+    predictions: np.ndarray,
+    targets: np.ndarray,
+    weights: np.ndarray | None,
+    names: Sequence[str] | None = None,
+) -> dict[str, float]:
+    """Every metric of the task, or those of these names.
+
+    Predictions (n, k) are probabilities for classes and labels, numbers otherwise.
+    """
+    names = METRICS[task.kind] if names is None else names
     if len(targets) == 0:
-        return dict.fromkeys(METRICS[task.kind], math.nan)
+        return dict.fromkeys(names, math.nan)
     weights = np.ones(len(targets)) if weights is None else np.asarray(weights, dtype=np.float64)
     if weights.sum() <= 0:
         weights = np.ones(len(targets))
-    of: dict[str, Any] = {"classes": _of_classes, "labels": _of_labels, "numbers": _of_numbers}
-    return dict(of[task.kind](np.asarray(predictions, np.float64), np.asarray(targets), weights))
+    found = _results(task, predictions, targets)
+    return {name: getattr(found, name)(weights) for name in names}
 
 
 def wilson(errors: float, count: int) -> tuple[float, float]:
@@ -130,9 +255,14 @@ def interval_of_mean(values: np.ndarray) -> tuple[float, float]:
 
 
 def bootstrap_interval(
-    statistic: Callable[..., Any], *columns: np.ndarray, resamples: int, vectorized: bool = False, seed: int = 0
+    statistic: Callable[..., Any],
+    *columns: np.ndarray,
+    resamples: int,
+    vectorized: bool = False,
+    seed: int = 0,
+    level: float = 0.95,
 ) -> tuple[float, float]:
-    """A 95 % interval by the bootstrap: the percentiles of the statistic where it is finite, rows drawn together.
+    """An interval by the bootstrap: the percentiles of the statistic where it is finite, rows drawn together.
 
     The interval of a result is part of the result, so the resamples are always the same.
     """
@@ -143,21 +273,52 @@ def bootstrap_interval(
         warnings.simplefilter("ignore", DegenerateDataWarning)  # a resample may hold one class or one value only
         drawn = bootstrap(columns, statistic, paired=True, method="percentile", rng=seed, **options)
     finite = drawn.bootstrap_distribution[np.isfinite(drawn.bootstrap_distribution)]
-    low, high = np.quantile(finite, [0.025, 0.975]) if len(finite) else (math.nan, math.nan)
+    low, high = np.quantile(finite, [(1 - level) / 2, (1 + level) / 2]) if len(finite) else (math.nan, math.nan)
     return (float(low), float(high))
 
 
 def metric_interval(
     name: str, task: Task, predictions: np.ndarray, targets: np.ndarray, weights: np.ndarray | None = None
 ) -> tuple[float, float]:
-    """A 95 % confidence interval for one metric: Wilson's for error rates, else the bootstrap (1 000 resamples)."""
-    if name == "error_rate" and task.kind == "classes" and weights is None and len(targets):
-        return wilson(float((predictions.argmax(1) != targets).sum()), len(targets))
+    """A 95 % confidence interval for one metric: Wilson's for error rates and accuracy, else the bootstrap."""
+    if name in COUNTED and task.kind == "classes" and weights is None and len(targets):
+        right = predictions.argmax(1) == targets
+        return wilson(float((right == (name == "accuracy")).sum()), len(targets))
     if len(targets) < 2:
         return (math.nan, math.nan)
+    return _resampled(getattr(_results(task, predictions, targets), name), name, len(targets), weights, 0.95)
+
+
+def _resampled(
+    measured: Callable[[np.ndarray], float], name: str, count: int, weights: np.ndarray | None, level: float
+) -> tuple[float, float]:
+    """The bootstrap's interval of what is measured, the rows weighted by how often they are drawn."""
+    given = np.ones(count) if weights is None else np.asarray(weights, dtype=np.float64)
 
     def statistic(rows: np.ndarray) -> float:
-        return measure(task, predictions[rows], targets[rows], None if weights is None else weights[rows])[name]
+        drawn = given * np.bincount(rows, minlength=count)
+        return measured(drawn) if drawn.sum() > 0 else math.nan
 
-    resamples = 1000 if len(targets) <= 20_000 and name != "auc" else 200
-    return bootstrap_interval(statistic, np.arange(len(targets)), resamples=resamples)
+    resamples = 1000 if count <= 20_000 and name not in _RANKED else 200
+    return bootstrap_interval(statistic, np.arange(count), resamples=resamples, level=level)
+
+
+def gain_interval(
+    name: str,
+    task: Task,
+    predictions: np.ndarray,
+    others: np.ndarray,
+    targets: np.ndarray,
+    weights: np.ndarray | None = None,
+    *,
+    level: float = 0.95,
+) -> tuple[float, float]:
+    """A confidence interval for how much better other predictions of the same rows are by this metric.
+
+    The rows are drawn together: what both get wrong is no difference between them.
+    """
+    if len(targets) < 2:
+        return (math.nan, math.nan)
+    ours, theirs = (getattr(_results(task, each, targets), name) for each in (predictions, others))
+    sign = -1.0 if name in HIGHER_IS_BETTER else 1.0
+    return _resampled(lambda drawn: sign * (ours(drawn) - theirs(drawn)), name, len(targets), weights, level)

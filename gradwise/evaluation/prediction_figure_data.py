@@ -19,6 +19,7 @@ from ..records.evidence.fit_evidence import (
 )
 from ..specs.dataset import Classes, Labels, Task
 from .metrics import wilson
+from .threshold_curves import gather_curves
 
 _WORST = 12
 _DRAWN = 2000
@@ -113,15 +114,19 @@ def gather_evidence(
     targets: np.ndarray,
     rows: np.ndarray | None = None,
     temperature: float = math.nan,
+    weights: np.ndarray | None = None,
 ) -> FitEvidence:
     """Evidence for the report; `before` and `after` are predictions without and with the temperature.
 
     `rows` says where each example stands in the data that was read, since that is where a reader will look for it.
+    `weights` count in the areas under curves as they do in the metrics; what is a count of examples stays one.
     """
     places = np.arange(len(targets)) if rows is None else rows
     if isinstance(task, Labels):
-        return FitEvidence(labels=_of_labels(task, after, targets))
+        curves = gather_curves(task.names, targets > 0.5, after, weights)
+        return FitEvidence(labels=_of_labels(task, after, targets), thresholds=curves)
     if isinstance(task, Classes):
         classes = _of_classes(task, before, after, targets, places)
-        return FitEvidence(classes=dataclasses.replace(classes, temperature=float(temperature)))
+        curves = gather_curves(classes.classes, targets[:, None] == np.arange(after.shape[1]), after, weights)
+        return FitEvidence(dataclasses.replace(classes, temperature=float(temperature)), thresholds=curves)
     return FitEvidence(numbers=_of_numbers(task.names, after, targets, places))

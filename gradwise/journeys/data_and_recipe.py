@@ -14,9 +14,12 @@ from ..checking.data.as_read import find_as_read, join_findings
 from ..checking.data.data import find_data, from_dataset, measure_data
 from ..data.reading.read import ReadRequest, read
 from ..data.scaling import kind_of_inputs
-from ..data.splits import GroupHoldOut, TimeHoldOut
+from ..data.splits import GroupHoldOut, TimeHoldOut, join_parts
+from ..evaluation.baselines import compare_with_baselines
+from ..evaluation.importance import measure_importance
 from ..evaluation.metrics import check_metric
 from ..pretraining.stack import Pretrained
+from ..records.evidence.fit_evidence import FitEvidence
 from ..records.finding import Finding
 from ..runtime import keys, memory
 from ..runtime.errors import RequestError
@@ -25,7 +28,9 @@ from ..specs.contracts import AbstractCriterion
 from ..specs.dataset import Dataset
 from ..specs.paths import knobs, trainable
 from ..specs.recipe import Recipe
-from ..training.prepare import split_labelled
+from ..training.committee import Committee
+from ..training.predictor import AbstractPredictor
+from ..training.prepare import CLASS_WEIGHTS, is_trained_on, split_labelled, weights_of_classes
 from ..training.state import with_room
 from .pretraining import check_layers, check_varied, expanded, features_recipe, pretrained_recipe, takes_probabilities
 from .requests.assignments import Resolved, assignments_of, resolve
@@ -197,6 +202,56 @@ def find_in_data(recipe: Recipe, dataset: Dataset, key: Key[Array, ""]) -> tuple
     apart = None if valid is train else valid  # few rows are judged on those that they were trained on
     findings = find_data(measure_data(**from_dataset(dataset, (train, apart, test)), key=keys.named(key, "data")))
     return join_findings(as_read, (one for one in findings if one.level != "note" and one.code not in _CARED_FOR))
+
+
+def _parameters(predictor: AbstractPredictor) -> int:
+    """The parameters that one prediction takes; a small network counts as one that is not, for what else it costs."""
+    members = predictor.members if isinstance(predictor, Committee) else (predictor,)
+    arrays = [jax.tree.leaves(eqx.filter(getattr(one, "network", None), eqx.is_array)) for one in members]
+    return sum(max(100_000, sum(leaf.size for leaf in leaves)) for leaves in arrays)
+
+
+@dataclasses.dataclass(frozen=True)
+class Description:
+    """What is measured of a finished model on held-out rows, which decides nothing.
+
+    `baselines` are simple models on the same training and test rows, `importance` is that of each column.
+    """
+
+    baselines: bool = True
+    importance: bool = True
+
+    def of(
+        self,
+        predictor: AbstractPredictor,
+        evidence: FitEvidence,
+        recipe: Recipe,
+        dataset: Dataset,
+        *,
+        key: Key[Array, ""],
+        metric: str,
+        class_weight: CLASS_WEIGHTS = None,
+        pooled: bool = False,
+    ) -> FitEvidence:
+        """The evidence with it, of the split that training makes with this key.
+
+        Where the network's folds were `pooled`, simple models learn from all that is not the test set.
+        """
+        criterion = as_criterion(recipe.criterion)
+        if not (self.baselines or self.importance) or "inputs" in (dataset.task.kind, criterion.learns_from):
+            return evidence
+        train, valid, test = split_labelled(recipe.split, criterion, dataset, key=keys.named(key, "split"))
+        if self.importance:
+            part = "test" if test is not None else "train" if is_trained_on(valid, train) else "valid"
+            options: dict[str, Any] = {"cost": _parameters(predictor), "seed": keys.seed_of(key)}
+            shuffled = measure_importance(predictor.predict, test or valid, metric, part=part, **options)
+            evidence = dataclasses.replace(evidence, importance=shuffled)
+        if not self.baselines or test is None:
+            return evidence
+        by_class = weights_of_classes(class_weight, train)
+        train = join_parts(train, valid)[0] if pooled and valid is not train else train
+        found = compare_with_baselines(train, test, metric, predictor.predict(test.inputs), by_class)
+        return dataclasses.replace(evidence, baselines=found)
 
 
 def read_data(options: FitRequest) -> tuple[Dataset, Resolved]:

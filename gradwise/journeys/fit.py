@@ -41,7 +41,7 @@ from ..training.loop import RunOptions
 from ..training.model_files import MODEL, load_predictor, load_used_rows
 from ..training.prepare import CLASS_WEIGHTS
 from ..training.train import train
-from .data_and_recipe import expected_sizes, find_in_data, read_data, resolve_for, start_device
+from .data_and_recipe import Description, expected_sizes, find_in_data, read_data, resolve_for, start_device
 from .dry_run import make_plan
 from .folders import run_folder as folders
 from .model import Model, model_of_record
@@ -72,6 +72,17 @@ def _with_diagnosis(result: Fit, in_data: tuple[Finding, ...] = ()) -> Fit:
     )
 
 
+def _described(
+    result: Fit, dataset: Dataset, key: Key[Array, ""], class_weight: CLASS_WEIGHTS, wanted: Description
+) -> Fit:
+    """The record with simple models beside the network and the importance of columns; not of a run that ended badly."""
+    if result.outcome.failed or result.outcome.name == "interrupted":
+        return result
+    options: dict[str, Any] = {"key": key, "metric": result.metric, "class_weight": class_weight}
+    evidence = wanted.of(result.predictor, result.evidence, result.recipe, dataset, **options)
+    return dataclasses.replace(result, evidence=evidence)
+
+
 def fit_recipe(
     recipe: Recipe,
     dataset: Dataset,
@@ -82,12 +93,14 @@ def fit_recipe(
     options: RunOptions = RunOptions(),
     warm: Fit | None = None,
     check_data: bool = True,
+    describe: Description = Description(),
 ) -> Fit:
     """Trains one network by a recipe, as `gradwise.train` does, checks the data first, and diagnoses the record.
 
     `metric` is the metric to report (all metrics are measured); `options` control checkpoints, time and progress.
     `warm` is a warm start from an earlier result: its scaler, parameters and optimiser state. Resuming in the folder of
     `options`, and a warm start with the same key and test set, read the test set again, which the record counts.
+    `describe` says whether simple models on the same rows and the importance of each column are measured too.
     """
     given: dict[str, Any] = {"metric": metric, "class_weight": class_weight, "options": options, "warm": warm}
     if warm is None:  # what goes on has learned from other rows
@@ -96,7 +109,7 @@ def fit_recipe(
     record = train(recipe, dataset, key=key, **given)
     if options.folder is not None:  # the caller sees the score now
         write_readings(record.data.test_readings, options.folder)
-    return _with_diagnosis(record, in_data)
+    return _with_diagnosis(_described(record, dataset, key, class_weight, describe), in_data)
 
 
 def _finished(folder: Path, options: FitRequest) -> Fit | None:
@@ -161,6 +174,9 @@ def _train(
             progress.training("training", length=length, scale=scale)
             threading.Thread(target=_load_what_reports).start()
             result = train(recipe, dataset, **given)
+        progress.phase("measuring columns and simpler models")
+        wanted = Description(baselines=not options.no_baselines)
+        result = _described(result, dataset, given["key"], options.class_weight, wanted)
         result = _with_diagnosis(result.with_command(options.command(resolved.changes)), in_data)
         calls.end(result)
     return result
@@ -168,7 +184,13 @@ def _train(
 
 def _load_what_reports() -> None:
     """Imports the modules needed after training, which take a second, while the device is busy."""
-    for name in ("matplotlib.figure", "pandas", "gradwise.reporting.report"):
+    for name in (
+        "matplotlib.figure",
+        "pandas",
+        "sklearn.linear_model",
+        "sklearn.ensemble",
+        "gradwise.reporting.report",
+    ):
         importlib.import_module(name)
 
 

@@ -68,6 +68,18 @@ class Model(Shown):
         return pd.DataFrame(self.record.history if isinstance(self.record, Fit) else {})
 
     @property
+    def importance(self) -> Any:
+        """One row per column of a table, the most important first; none where that was not measured.
+
+        The rise is how much worse the metric of held-out rows gets when the values of the column are shuffled.
+        """
+        import pandas as pd
+
+        evidence = self.record.evidence if isinstance(self.record, Fit) else self.record.estimates.evidence
+        found = () if evidence.importance is None else evidence.importance.columns
+        return pd.DataFrame([vars(one) for one in found], columns=["column", "rise", "standard_error"])
+
+    @property
     def trials(self) -> Any:
         """One row per trial of a search, with the knobs that it searched; none after a single training."""
         import pandas as pd

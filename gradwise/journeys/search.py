@@ -41,7 +41,7 @@ from ..specs.search_space import Space
 from ..tracking.callbacks import Callbacks, call_back
 from ..tracking.tracker import describe_recipe
 from ..training.prepare import CLASS_WEIGHTS
-from .data_and_recipe import expected_sizes, find_in_data, start_device
+from .data_and_recipe import Description, expected_sizes, find_in_data, start_device
 from .dry_run import choices, data_section, folder_word
 from .folders import run_folder as folders
 from .folders.study_folder import publish_study, study_file, with_store, workplace
@@ -105,11 +105,29 @@ class Procedure:
         names = ("strategy", "key", "metric", "class_weight", "plan")
         return {name: getattr(self, name) for name in names}
 
-    def search(self, budget: Budget, options: StudyOptions, *, check_data: bool = True) -> Study:
+    def _described(self, study: Study, wanted: Description) -> Study:
+        """The study with simple models beside its network or committee, and the importance of columns."""
+        if study.predictor is None or study.outcome == "interrupted":
+            return study
+        given: dict[str, Any] = {"key": self.key, "metric": study.metric, "class_weight": self.class_weight}
+        evidence = wanted.of(
+            study.predictor,
+            study.estimates.evidence,
+            self.space.recipe,
+            self.dataset,
+            pooled=study.data.folds > 1,
+            **given,
+        )
+        return dataclasses.replace(study, estimates=dataclasses.replace(study.estimates, evidence=evidence))
+
+    def search(
+        self, budget: Budget, options: StudyOptions, *, check_data: bool = True, describe: Description = Description()
+    ) -> Study:
         """The study, diagnosed, with what was found in its data."""
         refuse_unlearnable(self.dataset)
         in_data = find_in_data(self.space.recipe, self.dataset, self.key) if check_data else ()
         study = run_study(self.space, self.dataset, budget=budget, options=options, **self._settings)
+        study = self._described(study, describe)
         # Last: the first error among the findings is the reason if no trial left a model.
         return dataclasses.replace(study, findings=(*study.findings, *diagnose_study(study), *in_data))
 
@@ -137,15 +155,17 @@ def search_in(
     options: StudyOptions = StudyOptions(),
     nested: bool = False,
     check_data: bool = True,
+    describe: Description = Description(),
 ) -> Study:
     """Searches a space for the recipe that suits the data, within a budget of time or trials, and diagnoses the study.
 
     `nested` adds an estimate of the whole procedure by nested cross-validation, from a share of the budget;
-    `check_data` looks for leaks and other faults of the data first.
+    `check_data` looks for leaks and other faults of the data first. `describe` says whether simple models on
+    the same rows and the importance of each column are measured too.
     """
     procedure = Procedure(space, dataset, strategy, key, metric, class_weight, plan)
     own, each = share(budget) if nested else (budget, None)
-    study = procedure.search(own, options, check_data=check_data)
+    study = procedure.search(own, options, check_data=check_data, describe=describe)
     if options.folder is not None:  # the caller sees the score now
         write_readings(study.data.test_readings, options.folder)
     if each is None or study.outcome == "interrupted" or study.predictor is None:
@@ -159,7 +179,9 @@ def _search(prepared: PreparedSearch, procedure: Procedure, work: Path, options:
     before = file.read_bytes() if file.is_file() else None
     write_whole(file, study_file(prepared.settings, prepared.options))
     try:
-        return procedure.search(prepared.budget, options)
+        return procedure.search(
+            prepared.budget, options, describe=Description(baselines=not prepared.options.no_baselines)
+        )
     except BaseException as problem:
         if isinstance(problem, RequestError) or not (work / folders.JOURNAL).exists():
             file.unlink()

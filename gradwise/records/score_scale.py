@@ -25,10 +25,15 @@ _THIN = "\u202f"  # a narrow space that does not break: "2.2 %" stays on one lin
 
 METRICS = {
     "error_rate": "error",
+    "accuracy": "accuracy",
     "balanced_error_rate": "balanced error",
     "subset_error_rate": "subset error",
+    "f1_macro": "macro F1",
+    "precision_macro": "macro precision",
+    "recall_macro": "macro recall",
     "log_loss": "log-loss",
     "auc": "AUC",
+    "average_precision": "average precision",
     "rmse": "RMSE",
     "mae": "MAE",
     "r2": "R²",
@@ -36,6 +41,7 @@ METRICS = {
     "probe_error_rate": "error of a linear probe",
     "probe_rmse": "RMSE of a linear probe",
 }
+_TO_THREE_PLACES = {"auc", "f1_macro", "precision_macro", "recall_macro", "average_precision"}
 _KINDS = {"error": "error", "squared": "RMSE", "absolute": "absolute error"}
 _STANDARDISED = {"squared": "standardised error", "absolute": "standardised absolute error"}
 _SCORED = {"error_rate": "error", "rmse": "squared", "mae": "absolute", "log_loss": "loss"}  # metrics that are scores
@@ -88,16 +94,16 @@ def metric_name(name: str) -> str:
     return METRICS.get(name, name.replace("_", " "))
 
 
-def is_error_rate(name: str) -> bool:
-    """Whether people read the metric in percent."""
-    return name.endswith("error_rate")
+def is_in_percent(name: str) -> bool:
+    """Whether the metric counts examples, which people read in percent."""
+    return name.endswith("error_rate") or name == "accuracy"
 
 
 def in_metric(name: str, value: float | None) -> str:
-    """A value of this metric: error rates in percent, AUC to three places, everything else as a number."""
-    if name == "auc" and value is not None and not is_missing(value):
+    """A value of this metric: rates in percent, AUC, F1 and their like to three places, all others as a number."""
+    if name in _TO_THREE_PLACES and value is not None and not is_missing(value):
         return f"{value:.3f}"
-    return percent(value) if is_error_rate(name) else number(value)
+    return percent(value) if is_in_percent(name) else number(value)
 
 
 def confidence_interval(name: str, ends: tuple[float, float]) -> str:
@@ -146,7 +152,7 @@ class ScoreScale:
     @staticmethod
     def of_metric(name: str) -> "ScoreScale":
         """The scale of values of a metric, which need no conversion."""
-        return ScoreScale("error" if is_error_rate(name) else "loss", title=metric_name(name))
+        return ScoreScale("error" if is_in_percent(name) else "loss", title=metric_name(name))
 
     @property
     def quantity(self) -> str:

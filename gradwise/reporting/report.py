@@ -26,7 +26,14 @@ from ..runtime.files import write_whole
 from ..specs.paths import knobs
 from . import wording
 from .blocks import Block, Items, Notice, Page, Prose, Section, Verdict
-from .captioned_figures import feature_figures, layerwise_figures, run_figures, signal_flow_figures
+from .captioned_figures import (
+    feature_figures,
+    importance_figures,
+    layerwise_figures,
+    run_figures,
+    signal_flow_figures,
+    threshold_figures,
+)
 from .html import render
 from .pages.check_page import check_page, check_verdict
 from .pages.provenance import chapter_row, data_blocks, recipe_blocks, repeat_blocks
@@ -112,11 +119,14 @@ def _sections(record: Fit) -> Iterator[Section]:
         *run_figures.confusion_figures(evidence),
         *run_figures.residual_figures(evidence),
         *run_figures.error_rate_figures(evidence, record.metrics.get("test", {}).get("error_rate")),
+        *threshold_figures.threshold_figures(evidence, record.metrics.get("test", {})),
         *run_figures.class_curve_figures(record),
         *run_figures.reliability_figures(evidence),
     )
     if errors:
         yield Section("errors", "Errors on the test set", errors, "Errors")
+    if columns := tuple(importance_figures.importance_figures(evidence.importance)):
+        yield Section("importance", "Which columns matter", columns, "Columns")
     if chosen := record.evidence.layerwise:
         scale = ScoreScale.of_run(record.recipe, record.task)
         steps = tuple(layerwise_figures.layerwise_figures(chosen, scale))
@@ -126,6 +136,7 @@ def _sections(record: Fit) -> Iterator[Section]:
     tables = (
         feature_figures.layer_table(record),
         run_figures.metric_table(record),
+        run_figures.baseline_table(evidence, record.metric, record.metrics.get("test", {}).get(record.metric)),
         run_figures.residual_table(evidence),
         run_figures.worst_table(evidence),
     )

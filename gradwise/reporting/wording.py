@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..records.data_read import DataRead
+from ..records.evidence.fit_evidence import Baseline
 from ..records.readings import in_words
 from ..records.score_scale import (
     METRICS,
@@ -78,6 +79,19 @@ def optimism(metric: str, metrics: Mapping[str, Mapping[str, Any]], judged_on: s
     if quote:
         return f"{told}. Validation was used to choose it; {quote}"
     return f"{told}. Validation {known.get('valid', NOTHING)} was used to choose it, so it is a little optimistic too."
+
+
+def model_name(members: int = 1) -> str:
+    """What is compared with other models."""
+    return "this network" if members == 1 else "this committee"
+
+
+def baselines(found: Sequence[Baseline], metric: str, own: float | None, members: int = 1) -> str:
+    """The chosen metric of simple models on the same test rows, beside the network's; nothing without them."""
+    each = [f"{one.name} {in_metric(metric, one.metrics.get(metric))}" for one in found]
+    if not each:
+        return ""
+    return f"Test {metric_name(metric)}: {', '.join([*each, f'{model_name(members)} {in_metric(metric, own)}'])}."
 
 
 def sentence(text: str) -> str:

@@ -20,7 +20,12 @@ class WorkError(RuntimeError):
 # These apply only where the name itself is unknown.
 _ALIASES = {
     **dict.fromkeys(("lr", "learning_rate", "learning_rate_init", "eta", "eta0", "step_size"), ("learning_rate",)),
-    **dict.fromkeys(("accuracy", "acc", "error", "zero_one_loss"), ("accuracy", "error_rate")),
+    **dict.fromkeys(("acc", "accuracy_score"), ("accuracy",)),
+    **dict.fromkeys(("accuracy", "error", "zero_one_loss"), ("accuracy", "error_rate")),
+    **dict.fromkeys(("f1", "f1_score", "macro_f1", "f1_weighted", "f1_micro"), ("f1_macro",)),
+    **dict.fromkeys(("precision", "macro_precision"), ("precision_macro",)),
+    **dict.fromkeys(("recall", "macro_recall", "balanced_accuracy"), ("recall_macro",)),
+    **dict.fromkeys(("ap", "pr_auc", "auprc", "map"), ("average_precision",)),
     **dict.fromkeys(("mse", "root_mean_squared_error", "mean_squared_error"), ("mse", "rmse")),
     **dict.fromkeys(("cross_entropy", "logloss", "nll", "neg_log_loss"), ("log_loss",)),
     **dict.fromkeys(("roc_auc", "auroc"), ("auc",)),

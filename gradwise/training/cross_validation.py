@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Array, Key
 
-from ..evaluation.metrics import wilson
+from ..evaluation.metrics import COUNTED, wilson
 from ..records.evidence.fit_evidence import CrossValidationEstimate
 from ..records.fit import Fit
 from ..specs.contracts import AbstractSplit
@@ -56,5 +56,5 @@ def cross_validate(
         results.append(result)
     metric = results[0].metric
     sizes = [result.data.rows.test for result in results]
-    counts = metric == "error_rate" and dataset.task.kind == "classes" and dataset.weights is None
+    counts = metric in COUNTED and dataset.task.kind == "classes" and dataset.weights is None
     return summarise_folds(metric, [result.test for result in results], sizes, counts)

@@ -71,7 +71,9 @@ def measure_parts(
         metrics[name] = measure(part.task, predictions[known], part.targets[known], weights)
         if name == "test":
             raw = dataclasses.replace(predictor, temperature=1.0).from_outputs(outputs)
-            evidence = gather_evidence(part.task, raw, predictions, part.targets, part.rows, predictor.temperature)
+            evidence = gather_evidence(
+                part.task, raw, predictions, part.targets, part.rows, predictor.temperature, part.weights
+            )
             ends = metric_interval(metric, part.task, predictions, part.targets, part.weights)
     return metrics, evidence, ends
 

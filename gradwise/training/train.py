@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from .. import __version__
-from ..evaluation.metrics import check_metric
+from ..evaluation.metrics import BALANCED, check_metric
 from ..evaluation.run_findings import describe_data, find_in_run
 from ..records.data_read import DataRead, SetSizes
 from ..records.fit import Fit
@@ -53,7 +53,7 @@ def _fingerprint(
     """What must match for a checkpoint to be resumed."""
     words = np.ravel(jax.random.key_data(key)).tolist()
     written = checkpoint.written_recipe(recipe)
-    balanced = metric == "balanced_error_rate"  # the one metric that changes what is chosen
+    balanced = metric in BALANCED  # the metrics that change what is chosen
     return json.dumps([checkpoint.digest(dataset), written, words, str(class_weight), balanced], sort_keys=True)
 
 
@@ -100,7 +100,7 @@ def _prepare(
     scaler = warm.predictor.scaler if warm else recipe.scaler.fit(train.inputs, train.columns)
     units = (warm.predictor.shift, warm.predictor.scale) if warm else target_units(train)
     by_class = weights_of_classes(class_weight, train)
-    judged = weights_of_classes("balanced", valid) if metric == "balanced_error_rate" else by_class
+    judged = weights_of_classes("balanced", valid) if metric in BALANCED else by_class
     learned, chosen_by = (place_examples(part, scaler, units, by) for part, by in ((train, by_class), (valid, judged)))
     if recipe.split.bucket() > 1:
         chosen_by = padded_examples(chosen_by, recipe.split.bucket())

@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 from scipy import stats
 from sklearn import metrics as oracle
 
-from gradwise.evaluation.metrics import HIGHER_IS_BETTER, METRICS, check_metric, measure, metric_interval, wilson
+from gradwise.evaluation.metrics import (
+    HIGHER_IS_BETTER,
+    METRICS,
+    bootstrap_interval,
+    check_metric,
+    measure,
+    metric_interval,
+    shown_metrics,
+    wilson,
+)
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.dataset import Classes, Labels, Numbers
 
@@ -31,6 +40,12 @@ def _probabilities(width: int) -> tuple[np.ndarray, np.ndarray]:
     return raw / raw.sum(1, keepdims=True), targets
 
 
+def _labels() -> tuple[np.ndarray, np.ndarray]:
+    draw = np.random.default_rng(0)
+    targets = draw.integers(0, 2, (N, 3)).astype(float)
+    return np.clip(np.round(0.5 * targets + 0.6 * draw.random((N, 3)), 2), 0.01, 0.99), targets
+
+
 @pytest.mark.parametrize("kind", ["none", "random", "zeros"])
 @pytest.mark.parametrize("width", [2, 3, 5])
 def test_metrics_of_classes_equal_scikit_learns(width: int, kind: str) -> None:
@@ -48,15 +63,20 @@ def test_metrics_of_classes_equal_scikit_learns(width: int, kind: str) -> None:
         "balanced_error_rate": 1 - oracle.balanced_accuracy_score(targets, chosen, sample_weight=weights),
         "log_loss": oracle.log_loss(targets, probabilities, labels=labels, sample_weight=weights),
         "auc": auc,
+        "accuracy": oracle.accuracy_score(targets, chosen, sample_weight=weights),
+        "f1_macro": oracle.f1_score(targets, chosen, average="macro", sample_weight=weights),
+        "precision_macro": oracle.precision_score(targets, chosen, average="macro", sample_weight=weights),
+        "recall_macro": oracle.recall_score(targets, chosen, average="macro", sample_weight=weights),
+        "average_precision": oracle.average_precision_score(
+            np.eye(width)[targets], probabilities, average="macro", sample_weight=weights
+        ),
     }
     assert got == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("kind", ["none", "random", "zeros"])
 def test_metrics_of_labels_equal_scikit_learns(kind: str) -> None:
-    draw = np.random.default_rng(0)
-    targets = draw.integers(0, 2, (N, 3)).astype(float)
-    probabilities = np.clip(np.round(0.5 * targets + 0.6 * draw.random((N, 3)), 2), 0.01, 0.99)
+    probabilities, targets = _labels()
     weights = _weights(kind)
     got = measure(Labels(("a", "b", "c")), probabilities, targets, weights)
     chosen = probabilities > 0.5
@@ -68,6 +88,11 @@ def test_metrics_of_labels_equal_scikit_learns(kind: str) -> None:
         "subset_error_rate": 1 - oracle.accuracy_score(targets, chosen, sample_weight=weights),
         "log_loss": np.mean([oracle.log_loss(targets[:, k], probabilities[:, k], sample_weight=weights) for k in each]),
         "auc": oracle.roc_auc_score(targets, probabilities, average="macro", sample_weight=weights),
+        "accuracy": np.mean([oracle.accuracy_score(targets[:, k], chosen[:, k], sample_weight=weights) for k in each]),
+        "f1_macro": oracle.f1_score(targets, chosen, average="macro", sample_weight=weights),
+        "average_precision": oracle.average_precision_score(
+            targets, probabilities, average="macro", sample_weight=weights
+        ),
     }
     assert got == pytest.approx(expected, rel=1e-9)
 
@@ -171,6 +196,62 @@ def test_every_metric_has_an_interval_around_it(name: str, kind: str) -> None:
     assert low < measure(Classes(np.arange(3)), probabilities, targets, weights)[name] < high
 
 
+@pytest.mark.parametrize("kind", ["none", "zeros"])
+@pytest.mark.parametrize("name", ["auc", "f1_macro", "average_precision", "log_loss"])
+def test_the_bootstrap_weights_rows_as_if_it_had_drawn_them(name: str, kind: str) -> None:
+    probabilities, targets = _probabilities(3)
+    weights, task = _weights(kind), Classes(np.arange(3))
+
+    def drawn(rows: np.ndarray) -> float:
+        return measure(task, probabilities[rows], targets[rows], None if weights is None else weights[rows])[name]
+
+    resamples = 1000 if name in {"f1_macro", "log_loss"} else 200
+    expected = bootstrap_interval(drawn, np.arange(N), resamples=resamples)
+    assert metric_interval(name, task, probabilities, targets, weights) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", METRICS["labels"])
+def test_every_metric_of_labels_has_an_interval(name: str) -> None:
+    probabilities, targets = _labels()
+    task = Labels(("a", "b", "c"))
+    low, high = metric_interval(name, task, probabilities, targets)
+    assert low < measure(task, probabilities, targets, None)[name] < high
+
+
+def test_the_interval_of_accuracy_mirrors_that_of_the_error_rate() -> None:
+    task, given = Classes(np.arange(3)), _probabilities(3)
+    low, high = metric_interval("error_rate", task, *given)
+    assert metric_interval("accuracy", task, *given) == pytest.approx((1 - high, 1 - low))
+
+
+def test_only_what_is_asked_for_is_measured() -> None:
+    probabilities, targets = _probabilities(3)
+    task = Classes(np.arange(3))
+    every = measure(task, probabilities, targets, None)
+    assert measure(task, probabilities, targets, None, ("f1_macro",)) == {"f1_macro": every["f1_macro"]}
+
+
+def test_a_class_that_is_never_seen_counts_as_in_scikit_learn() -> None:
+    # Class 3 is in neither targets nor predictions, class 2 only in predictions, class 1 is never predicted.
+    targets = np.array([0, 0, 1, 1])
+    probabilities = np.eye(4)[[0, 2, 0, 2]]
+    got = measure(Classes(np.arange(4)), probabilities, targets, None)
+    options = {"average": "macro", "zero_division": 0}
+    chosen = probabilities.argmax(1)
+    assert got["f1_macro"] == pytest.approx(oracle.f1_score(targets, chosen, **options))
+    assert got["precision_macro"] == pytest.approx(oracle.precision_score(targets, chosen, **options))
+    assert got["recall_macro"] == pytest.approx(oracle.recall_score(targets, chosen, **options))
+    assert got["balanced_error_rate"] == pytest.approx(0.75)  # of the classes that there are: 50 and 100 %
+    ranked = [oracle.average_precision_score(targets == k, probabilities[:, k]) for k in (0, 1)]
+    assert got["average_precision"] == pytest.approx(np.mean(ranked))
+
+
+def test_where_there_is_little_room_the_chosen_metric_is_among_the_usual() -> None:
+    assert shown_metrics(METRICS["classes"], "accuracy") == METRICS["classes"][:5]
+    assert shown_metrics(METRICS["classes"], "average_precision") == (*METRICS["classes"][:5], "average_precision")
+    assert shown_metrics(METRICS["numbers"], "r2") == METRICS["numbers"]
+
+
 @pytest.mark.parametrize(
     ("name", "task", "predictions", "targets"),
     [
@@ -194,4 +275,6 @@ def test_names_are_checked_against_the_task() -> None:
         check_metric("rmse", "classes")
     with pytest.raises(RequestError, match=r"Did you mean 'log_loss'"):
         check_metric("logloss", "labels")
+    with pytest.raises(RequestError, match=r"Did you mean 'f1_macro'"):
+        check_metric("f1", "classes")
     assert {name for names in METRICS.values() for name in names} >= HIGHER_IS_BETTER

@@ -4,6 +4,7 @@ import dataclasses
 import io
 import json
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -17,12 +18,15 @@ import pytest
 import gradwise as gw
 from gradwise import defaults
 from gradwise.data.reading.new_rows import read_rows
+from gradwise.evaluation.baselines import compare_with_baselines
 from gradwise.evaluation.metrics import measure
 from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.records.fit import read_fit
 from gradwise.reporting.pages.provenance import python_lines
+from gradwise.runtime import keys
 from gradwise.specs.paths import trainable
 from gradwise.training.model_files import load_predictor
+from gradwise.training.prepare import split_labelled
 
 TINY = ("--set", "model.widths=8", "--set", "stopping=Off", "--set", "stopping.epochs=3")
 FIT = ("fit", "flowers.csv", "--target", "kind", *TINY)
@@ -493,3 +497,40 @@ def test_rows_that_judge_themselves_are_no_copies(here):
     recipe = dataclasses.replace(recipe, stopping=dataclasses.replace(recipe.stopping, epochs=1.0))
     codes = {one.code for one in gw.fit(dataset, recipe=recipe).record.findings}
     assert "GW201" not in codes
+
+
+def test_simple_models_learn_and_are_measured_on_the_rows_of_the_network(here):
+    key, dataset = gw.from_seed(0), gw.data.read("iris")
+    recipe = dataclasses.replace(gw.defaults.for_data(dataset), stopping=gw.Off(epochs=1.0))
+    result = gw.fit(recipe, dataset, key=key)
+    train, _, test = split_labelled(recipe.split, None, dataset, key=keys.named(key, "split"))
+    predictions = result.predictor.predict(test.inputs)
+    assert result.metrics["test"] == pytest.approx(measure(test.task, predictions, test.targets, None))
+    assert result.evidence.baselines == compare_with_baselines(train, test, "error_rate", predictions)
+    assert [one.name for one in result.evidence.baselines] == ["linear model", "gradient boosting"]
+    # After one epoch any of them is better, and it is told.
+    assert "GW808" in {one.code for one in result.findings}
+    assert gw.fit(recipe, dataset, key=key, describe=gw.Description(baselines=False)).evidence.baselines == ()
+    assert gw.train(recipe, dataset, key=key).evidence.baselines == ()
+
+
+def test_the_command_line_compares_with_simple_models_unless_told_not_to(table, gradwise):
+    said = " ".join(gradwise(*FIT, "--out", "run").out.split())
+    assert re.search(r"Test error: linear model .*, gradient boosting .*, this network .*%\.", said)
+    assert "Simpler models on the same test rows" in Path("run/report.html").read_text()
+    assert len(read_fit(Path("run")).evidence.baselines) == 2
+    bare = gradwise(*FIT, "--no-baselines", "--no-report", "--out", "bare", "--json")
+    assert "baselines" not in json.loads(bare.out)["evidence"]
+
+
+def test_the_columns_that_the_network_needs_are_told(table, gradwise):
+    words = ("--set", "model.widths=8", "--set", "stopping.epochs=40", "--drop", "bed", "--no-baselines")
+    gradwise("fit", "flowers.csv", "--target", "kind", *words, "--out", "run")
+    found = read_fit(Path("run")).evidence.importance
+    assert (found.part, found.metric, found.rows) == ("test", "error_rate", 12)
+    model = gw.load("run")
+    assert sorted(model.importance["column"]) == ["colour", "length", "width"]
+    assert model.importance["rise"].is_monotonic_decreasing
+    assert model.importance["rise"][0] > 0
+    assert "importance" in model.plots
+    assert model.plot("importance").axes[0].get_xlabel().startswith("rise of the error")

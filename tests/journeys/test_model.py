@@ -117,6 +117,8 @@ def test_history_plots_and_report(model: gradwise.Model, tmp_path: Path) -> None
     assert len(model.history) > 1
     assert model.trials.empty
     assert model.plot("confusion").axes[0].get_title()
+    assert {"roc", "precision_recall"} <= set(model.plots)
+    assert model.plot("roc").axes[0].get_xlabel() == "false positive rate"
     with pytest.raises(WorkError, match="could not write"):
         model.report(tmp_path / "none" / "page.html")
     with pytest.raises(RequestError, match=r"no plot `confusio`.*confusion"):

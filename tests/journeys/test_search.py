@@ -278,3 +278,14 @@ def test_python_finds_what_the_command_line_finds(search_words, table, gradwise)
     assert [trial.outcome for trial in python.trials] == [trial.outcome for trial in shell.trials]
     assert _said(python) == _said(shell)
     assert "GW501" in {finding.code for finding in python.findings}
+
+
+def test_a_study_is_compared_with_simple_models_on_all_rows_that_its_networks_saw(searched):
+    study = read_study(searched)
+    baselines = study.estimates.evidence.baselines
+    assert [one.name for one in baselines] == ["linear model", "gradient boosting"]
+    rows = study.data.rows
+    assert {one.rows for one in baselines} == {rows.train + rows.valid if study.data.folds > 1 else rows.train}
+    text = (searched / "report.html").read_text()
+    assert "Simpler models on the same test rows" in text
+    assert 'id="figure-precision_recall"' in text

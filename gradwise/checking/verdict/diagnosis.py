@@ -16,12 +16,14 @@ import numpy as np
 
 from ...criteria.penalties import L2
 from ...criteria.semi_supervised import SemiSupervised
+from ...evaluation.metrics import COUNTED, HIGHER_IS_BETTER
 from ...evaluation.run_findings import learning_rate_of
 from ...pretraining.stack import Pretrained
+from ...records.evidence.fit_evidence import Baseline
 from ...records.evidence.verdict import Judgement, Present, RunNumbers
 from ...records.finding import Finding
 from ...records.fit import Fit
-from ...records.score_scale import in_metric, percent
+from ...records.score_scale import in_metric, metric_name, percent
 from ...records.study import Study
 from ...specs.paths import knobs, parts
 from ...training.stopping import Off
@@ -122,14 +124,21 @@ def chance_of(record: Fit) -> float:
         counts = np.asarray(evidence.classes.confusion).sum(1)
         shares = counts[counts > 0] / max(1, counts.sum())
         entropy = float(-(shares * np.log(shares)).sum())
+        largest, count = float(shares.max(initial=0.0)), max(1, len(shares))
         of = {
-            "error_rate": 1.0 - float(shares.max(initial=0.0)),
-            "balanced_error_rate": 1.0 - 1.0 / max(1, len(shares)),
+            "error_rate": 1.0 - largest,
+            "accuracy": largest,
+            "balanced_error_rate": 1.0 - 1.0 / count,
+            "f1_macro": 2.0 * largest / (1.0 + largest) / count,
+            "precision_macro": largest / count,
+            "recall_macro": 1.0 / count,
+            "average_precision": 1.0 / count,  # of each class its share
         }
         return {**of, "log_loss": entropy, "auc": 0.5}.get(metric, math.nan)
-    if record.task == "labels" and metric == "error_rate" and evidence.labels:
+    if record.task == "labels" and metric in COUNTED and evidence.labels:
         shares = np.asarray([one.count for one in evidence.labels]) / max(1, record.data.rows.test)
-        return float(np.minimum(shares, 1 - shares).mean())
+        error = float(np.minimum(shares, 1 - shares).mean())
+        return 1.0 - error if metric == "accuracy" else error
     if record.task == "numbers":
         told = record.metrics.get("test", {})
         r2, rmse = told.get("r2", math.nan), told.get("rmse", math.nan)
@@ -290,12 +299,35 @@ def _of_test(record: Fit, numbers: RunNumbers) -> list[Finding]:
     return [found("GW804", what, next=numbers.present.estimate, low=low, high=high, count=count)]
 
 
+def _of_baselines(baselines: Sequence[Baseline], metric: str, own: float, command: str) -> list[Finding]:
+    """The best of the simple models, if it is clearly better than the network on the same test rows."""
+    better = [one for one in baselines if one.is_better]
+    if not better:
+        return []
+    sign = -1.0 if metric in HIGHER_IS_BETTER else 1.0
+    best = min(better, key=lambda one: sign * one.metrics[metric])
+    value, low, high = best.metrics[metric], *best.gain_interval
+    what = (
+        f"on the same test rows the {best.name} baseline is clearly better: {metric_name(metric)} "
+        f"{in_metric(metric, value)}, the network's {in_metric(metric, own)}."
+    )
+    search = command.replace("gradwise fit", "gradwise search", 1)
+    fits = all(f" {flag}" not in search for flag in ("--pretrain", "--folds", "--watch", "--max-time"))
+    how = f"{search} --budget 10min; or " if fits and search != command else ""
+    next_ = f"{how}use that baseline."
+    return [found("GW808", what, where=best.name, next=next_, baseline=value, network=own, low=low, high=high)]
+
+
 def diagnose(record: Fit) -> tuple[Judgement, tuple[Finding, ...]]:
     """The verdict on a run, and the findings that its record does not have yet, including the verdict's own."""
     course = read_course(record.history)
     numbers = numbers_of(record, course)
+    command = numbers.present.command
     known = {one.code for one in record.findings if one.code}
     told = [*_of_rate(record, course, numbers), *_of_patience(record, course, numbers), *_of_data(record, numbers)]
+    told += _of_baselines(
+        record.evidence.baselines, record.metric, record.metrics.get("test", {}).get(record.metric, math.nan), command
+    )
     told = [one for one in told if one.code not in known]
     judged = judge_run(numbers, (*record.findings, *told))
     if judged.kind != "unsure":
@@ -328,6 +360,8 @@ def diagnose_study(study: Study) -> tuple[Finding, ...]:
             f"({in_metric(study.metric, study.scale.shown(study.chance))}), {why}."
         )
         told.append(found(code, what, next=f"gradwise check {data}", best=min(trial.score for trial in ok)))
+    own = study.estimates.test
+    told += _of_baselines(study.estimates.evidence.baselines, study.metric, math.nan if own is None else own, "")
     return tuple(one for one in told if one.code not in known)
 
 

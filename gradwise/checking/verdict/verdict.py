@@ -26,7 +26,7 @@ import numpy as np
 from ...evaluation.metrics import HIGHER_IS_BETTER, wilson
 from ...records.evidence.verdict import Judgement, Probes, RunNumbers
 from ...records.finding import Finding
-from ...records.score_scale import in_metric, is_error_rate, percent
+from ...records.score_scale import in_metric, is_in_percent, metric_name, percent
 from ...runtime.errors import RequestError
 from ..codes import found
 from .remedies import of_optimisation, of_overfitting
@@ -67,7 +67,7 @@ def _scaled(value: float, metric: str) -> float:
 
 def _interval(value: float, count: int, metric: str, like: tuple[float, float, int, float]) -> tuple[float, float]:
     """The 95 % confidence interval of an error: Wilson's for a rate; else scaled from that of another set."""
-    if is_error_rate(metric) and count:
+    if is_in_percent(metric) and count:
         return wilson(value * count, count)
     low, high, other, at = like
     if not (math.isfinite(low) and math.isfinite(high) and count and other and at > 0):
@@ -153,11 +153,11 @@ def _sentence(kind: str, numbers: RunNumbers, parts: _Parts, errors: Sequence[Fi
     metric = numbers.metric
     train, test = in_metric(metric, numbers.train), in_metric(metric, numbers.test)
     low, high = numbers.test_interval
-    if not math.isfinite(low) and is_error_rate(metric) and numbers.test_count:
+    if not math.isfinite(low) and is_in_percent(metric) and numbers.test_count:
         low, high = wilson(numbers.test * numbers.test_count, numbers.test_count)
     between = f" ({in_metric(metric, low)} to {in_metric(metric, high)})" if math.isfinite(low) else ""
     level = f", constant prediction {in_metric(metric, numbers.chance)}" if math.isfinite(numbers.chance) else ""
-    name = "error" if metric not in HIGHER_IS_BETTER else metric
+    name = metric_name(metric) if metric in HIGHER_IS_BETTER else "error"
     both = f"training {name} {train}, test {name} {test}{between}"
     if kind == "broken":
         why = "the run diverged." if numbers.diverged else "all metrics are NaN."

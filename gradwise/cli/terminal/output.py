@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from ...evaluation.metrics import shown_metrics
 from ...records.evidence.fit_evidence import PretrainedLayer
 from ...records.finding import Finding
 from ...records.fit import Fit
@@ -65,13 +66,14 @@ def one_line(record: Fit | Study) -> str:
 
 
 def _metrics(record: Fit) -> Any:
-    """Every metric on the training, validation and test sets."""
+    """The metrics that people look for first, on the training, validation and test sets; the report has all."""
     from rich.text import Text
 
     titles = {"train": "training", "valid": "validation", "test": "test"}
     parts = [part for part in titles if any(math.isfinite(value) for value in record.metrics[part].values())]
     rows = []
-    for name in dict.fromkeys(name for part in parts for name in record.metrics[part]):
+    measured = tuple(dict.fromkeys(name for part in parts for name in record.metrics[part]))
+    for name in shown_metrics(measured, record.metric):
         style = "bold" if name == record.metric else ""
         values = [wording.in_metric(name, record.metrics[part].get(name)) for part in parts]
         rows.append(tuple(Text(text, style) for text in (wording.metric_name(name), *values)))
@@ -128,6 +130,8 @@ def show_result(record: Fit, folder: Path, report: Path | None) -> None:
     out.print(_metrics(record))
     if worth := wording.optimism(record.metric, record.metrics, record.data.judged_on):
         out.print(Text(worth, "dim"))
+    if beside := wording.baselines(record.evidence.baselines, record.metric, record.metrics["test"].get(record.metric)):
+        out.print(Text(beside))
     out.print()
     show_findings(out, record.findings)
     if report is not None:

@@ -89,6 +89,10 @@ def show_study(study: Study, folder: Path, report: Path | None) -> None:
     if told:
         out.print()
         out.print(grid(told))
+    members = 1 if study.committee is None else study.committee.members
+    beside = wording.baselines(study.estimates.evidence.baselines, study.metric, study.estimates.test, members)
+    if beside and study.winner:
+        out.print(Text(beside))
     out.print()
     advice, short = study.analysis.advice, study.analysis.short_runs
     if advice is not None and study.winner:

@@ -10,11 +10,13 @@ Columns are recognised as in a file: text, categories, dates and missing values.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ...runtime.errors import RequestError
+from ...specs.dataset import Dataset
 from .columns import fields_of_frame
 from .files import Loaded
 
@@ -92,3 +94,15 @@ def load_at_hand(data: Any, targets: Any = None, name: str = NAME) -> Loaded:
             raise RequestError(f"the target `{column}` is also an input column: rename one of them.")
         table = table.append_column(column, field.array)
     return Loaded(name, table=table, targets=tuple(named))
+
+
+def use_dataset(dataset: Dataset, asked: Mapping[str, Any], *, test: Any, unsupervised: bool) -> Dataset:
+    """A data set that is already one; raises on what was asked of its columns, and on a test set of another form."""
+    for name, value in asked.items():
+        if value is not None and len(value):
+            raise RequestError(f"`{name}` has no effect on a Dataset, which says all about its columns: leave it out.")
+    if test is not None:
+        if not isinstance(test, Dataset):
+            raise RequestError("the test set of a Dataset must be a Dataset too.")
+        dataset = replace(dataset, test=test)
+    return dataset.without_targets() if unsupervised and dataset.task.kind != "inputs" else dataset

@@ -27,7 +27,7 @@ import numpy as np
 from ...runtime.errors import RequestError, nearest
 from ...specs.dataset import Dataset, Inputs, Task
 from . import files, named_sets, pictures
-from .at_hand import load_at_hand
+from .at_hand import load_at_hand, use_dataset
 from .columns import Field, fields_of
 from .files import Loaded
 from .tables import (
@@ -375,28 +375,15 @@ def _of_arrays(loaded: Loaded, request: ReadRequest) -> Dataset:
     return replace(dataset, test=Dataset(others, official, task, name=loaded.test.name))
 
 
-def _as_given(dataset: Dataset, request: ReadRequest, targets: Any) -> Dataset:
-    """A data set that is already one; raises on what only applies to columns and files."""
-    asked = {"target": request.targets, "drop": request.drop, "kind": request.kinds, "task": request.task}
-    asked |= {"targets": targets, **{option[2:]: name for option, name in request.helpers.items()}}
-    for name, value in asked.items():
-        if value is not None and len(value):
-            raise RequestError(f"`{name}` has no effect on a Dataset, which says all about its columns: leave it out.")
-    if request.test is not None:
-        test = request.test if isinstance(request.test, Dataset) else None
-        if test is None:
-            raise RequestError("the test set of a Dataset must be a Dataset too.")
-        dataset = replace(dataset, test=test)
-    return dataset.without_targets() if request.unsupervised and dataset.task.kind != "inputs" else dataset
-
-
 def read(source: Any, request: ReadRequest = ReadRequest(), targets: Any = None) -> Dataset:
     """Reads a named set, a file, a folder of pictures or standard input ("-"), or takes data in memory.
 
     `targets` are those of inputs in memory, if they are not among their columns.
     """
     if isinstance(source, Dataset):
-        return _as_given(source, request, targets)
+        asked = {"target": request.targets, "drop": request.drop, "kind": request.kinds, "task": request.task}
+        asked |= {"targets": targets, **{option[2:]: name for option, name in request.helpers.items()}}
+        return use_dataset(source, asked, test=request.test, unsupervised=request.unsupervised)
     text = [name for name, kind in request.kinds.items() if kind == "category"]
     wanted = [*(() if request.unsupervised else request.targets or ("y",)), *request.helpers.values()]
     test = request.test

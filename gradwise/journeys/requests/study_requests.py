@@ -153,7 +153,7 @@ class QuestionRequest(SearchRequest):
     always: ClassVar[tuple[str, ...]] = ("seed",)
     absent: ClassVar[tuple[str, ...]] = (
         *("unsupervised", "learner", "config", "finalists", "committee", "nested", "batch_size"),
-        *("merged", "resume", "store", "name", "checkpoint", "dry_run"),
+        *("merged", "resume", "store", "name", "checkpoint", "no_baselines", "dry_run"),
     )
     without: ClassVar[tuple[str, ...]] = (*absent, "trials", "strategy", "range")
 

@@ -41,7 +41,7 @@ def set_option(help: str, panel: str) -> Any:
 
 
 def metric_option(
-    help: str = "error_rate, balanced_error_rate, log_loss or auc; rmse, mae or r2 for numbers.",
+    help: str = "error_rate, accuracy, f1_macro, auc, log_loss, average_precision, ...; rmse, mae or r2 for numbers.",
     shown: str = "error_rate, or rmse",
 ) -> Any:
     """`--metric`."""
@@ -101,6 +101,7 @@ class DataRequest(FolderRequest):
     resume: bool = option(False, "Continue the run in --out.", RUN)
     overwrite: bool = option(False, "Replace the run in --out.", RUN)
     checkpoint: float = option(10.0, "Time between checkpoints.", RUN, "TIME", values.read_seconds_or_zero, shown="10s")
+    no_baselines: bool = option(False, "Do not compare with a linear model and gradient boosting.", OUTPUT)
     dry_run: bool = option(False, "Show the plan and how the data were read; train nothing.", OUTPUT)
     recipe: dict[str, Any] = dataclasses.field(default_factory=dict)
     given: GivenObjects = GivenObjects()
@@ -200,7 +201,7 @@ class CheckRequest(FitRequest):
     verb: ClassVar[str] = "check"
     without: ClassVar[tuple[str, ...]] = (
         *("class_weight", "metric", "unsupervised", "learner", "pretrain", "folds", "watch"),
-        *("config", "max_time", "checkpoint", "dry_run"),
+        *("config", "max_time", "checkpoint", "no_baselines", "dry_run"),
     )
     always: ClassVar[tuple[str, ...]] = ()
     asks: ClassVar[str] = (

@@ -57,6 +57,23 @@ class ClassEvidence:
 
 
 @dataclass(frozen=True)
+class ThresholdCurve:
+    """How well a class or label is told from all others, from the highest threshold on its probability to the lowest.
+
+    At each threshold: the share of the others that is taken for it, the share of it that is found (its recall), and
+    the share of those taken for it that is right. There are at most some hundred points; the areas are of all.
+    """
+
+    name: str
+    count: int  # examples of this class
+    false_positive: tuple[float, ...]
+    true_positive: tuple[float, ...]
+    precision: tuple[float, ...]
+    auc: float
+    average_precision: float
+
+
+@dataclass(frozen=True)
 class ResidualQuantile:
     """A quantile of the errors (predicted - true) of each output."""
 
@@ -206,15 +223,60 @@ class CrossValidationEstimate:
 
 
 @dataclass(frozen=True)
+class Baseline:
+    """A simple model that learned from `rows` of the same training rows, with every metric of the same test rows.
+
+    `gain_interval` is a 99 % confidence interval for how much better it is than the network by the chosen metric,
+    rows compared one by one: above 0 where it clearly is.
+    """
+
+    name: str
+    metrics: dict[str, float]
+    rows: int
+    gain_interval: tuple[float, float] = (math.nan, math.nan)
+
+    @property
+    def is_better(self) -> bool:
+        return self.gain_interval[0] > 0
+
+
+@dataclass(frozen=True)
+class ColumnImportance:
+    """The mean rise of the error when a column is shuffled; its standard error is that of shuffling again."""
+
+    column: str
+    rise: float
+    standard_error: float
+
+
+@dataclass(frozen=True)
+class Importance:
+    """The columns by importance, the most important first, on `rows` of the `part` shuffled `repeats` times.
+
+    Of a metric whose larger values are better, the rise is its fall. `skipped` says why nothing was measured.
+    """
+
+    metric: str
+    part: str
+    rows: int = 0
+    repeats: int = 0
+    columns: tuple[ColumnImportance, ...] = ()
+    skipped: str = ""
+
+
+@dataclass(frozen=True)
 class FitEvidence:
     """What was seen of a run, by subject; what does not apply to it is empty."""
 
     classes: ClassEvidence = ClassEvidence()
     labels: tuple[ErrorRate, ...] = ()
+    thresholds: tuple[ThresholdCurve, ...] = ()
     numbers: NumberEvidence = NumberEvidence()
     features: FeatureEvidence | None = None
     flow: RecordedFlow = RecordedFlow()
     layers: tuple[PretrainedLayer, ...] = ()
     layerwise: LayerwiseEvidence | None = None
     estimate: CrossValidationEstimate | None = None
+    baselines: tuple[Baseline, ...] = ()
+    importance: Importance | None = None
     verdict: Judgement | None = None

@@ -18,10 +18,10 @@ from ...evaluation.run_figure_data import (
     residuals,
     worst_error_rates,
 )
-from ...records.evidence.fit_evidence import FitEvidence
+from ...records.evidence.fit_evidence import Baseline, FitEvidence
 from ...records.fit import Fit
 from .. import wording
-from ..blocks import Figure, Row, Table
+from ..blocks import Cell, Figure, Row, Table
 from ..plots import run_plots
 from ..plots.style import LETTER
 from .record_values import some_rows
@@ -276,6 +276,25 @@ def metric_table(record: Fit) -> Table:
     )
     note = wording.optimism(record.metric, record.metrics, record.data.judged_on)
     return Table("Every metric", ("", *(titles[part] for part in parts)), rows, tuple(range(1, len(parts) + 1)), note)
+
+
+def baseline_table(evidence: FitEvidence, metric: str, own: float | None, members: int = 1) -> Table | None:
+    """Simple models on the same training and test rows; what they gain is of rows compared one by one."""
+    if not evidence.baselines:
+        return None
+
+    def gain(baseline: Baseline) -> str:
+        low, high = baseline.gain_interval
+        return f"{wording.in_metric(metric, low)} – {wording.in_metric(metric, high)}" if math.isfinite(low) else ""
+
+    rows: list[Row] = [
+        (one.name, wording.whole(one.rows), wording.in_metric(metric, one.metrics[metric]), gain(one))
+        for one in evidence.baselines
+    ]
+    rows.append((Cell(wording.model_name(members), strong=True), "", wording.in_metric(metric, own), ""))
+    header = ("", "training rows", f"test {wording.metric_name(metric)}", "better by, 99 % confidence interval")
+    note = "Fixed settings, nothing tuned. Below 0 a model is worse than the network."
+    return Table("Simpler models on the same test rows", header, tuple(rows), (1, 2, 3), note)
 
 
 def residual_table(evidence: FitEvidence) -> Table | None:

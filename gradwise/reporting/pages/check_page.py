@@ -15,7 +15,7 @@ import numpy as np
 from ...evaluation.run_figure_data import Curve, LearningCurves
 from ...records.check import Checked
 from ...records.evidence.check_evidence import CheckedEvidence, FlowEvidence, TrainingEvidence
-from ...records.score_scale import ScoreScale, is_error_rate
+from ...records.score_scale import ScoreScale, is_in_percent
 from .. import wording
 from ..blocks import Block, CodeLines, Figure, Items, Page, Prose, Row, Section, Table, Verdict
 from ..captioned_figures import check_figures, data_figures, flow_graph_figures, signal_flow_figures
@@ -72,7 +72,7 @@ def _training_blocks(seen: TrainingEvidence) -> Iterator[Block]:
     ages, train, valid = (np.array(values, float) for values in (seen.ages, seen.train, seen.valid))
     if len(ages) < 2 or not np.isfinite(valid).any():
         return
-    scale = ScoreScale("error") if is_error_rate(seen.numbers.metric) else ScoreScale("loss", title="score")
+    scale = ScoreScale("error") if is_in_percent(seen.numbers.metric) else ScoreScale("loss", title="score")
     best = int(np.nanargmin(valid))
     keep = [np.isfinite(part) for part in (train, valid)]
     curves = LearningCurves(

@@ -17,7 +17,15 @@ from ...records.study import Study
 from ...specs.dataset import FEW_ROWS
 from .. import wording
 from ..blocks import Block, CodeLines, Items, Notice, Page, Prose, Row, Section, Table, Verdict
-from ..captioned_figures import feature_figures, knob_figures, population_figures, run_figures, study_figures
+from ..captioned_figures import (
+    feature_figures,
+    importance_figures,
+    knob_figures,
+    population_figures,
+    run_figures,
+    study_figures,
+    threshold_figures,
+)
 from .provenance import chapter_row, data_blocks, finding_notice, recipe_blocks
 from .study_tables import space_table, trial_table
 
@@ -168,6 +176,9 @@ def _winner(study: Study) -> Iterator[Block]:
     yield from study_figures.committee_figures(study)
     if table := _metric_table(study):
         yield table
+    members = 1 if study.committee is None else study.committee.members
+    if beside := run_figures.baseline_table(study.estimates.evidence, study.metric, study.estimates.test, members):
+        yield beside
     winner = study.winner or study.best
     if winner is None:
         yield Prose("There is no winner: no trial produced a model.")
@@ -187,6 +198,7 @@ def _errors(study: Study) -> Iterator[Block]:
     yield from run_figures.confusion_figures(evidence)
     yield from run_figures.residual_figures(evidence)
     yield from run_figures.error_rate_figures(evidence, estimates.metrics.get("test", {}).get("error_rate"))
+    yield from threshold_figures.threshold_figures(evidence, estimates.metrics.get("test", {}))
     yield from run_figures.reliability_figures(evidence)
     yield from filter(None, (run_figures.residual_table(evidence), run_figures.worst_table(evidence)))
 
@@ -259,10 +271,12 @@ def _sections(study: Study) -> Iterator[Section]:
     """Every part of the page that has something to say."""
     relevance = knob_figures.study_relevance(study)
     marginals = knob_figures.marginals_of(study, relevance)
+    shuffled = study.estimates.evidence.importance
     parts: tuple[tuple[str, str, str, Iterator[Block]], ...] = (
         ("searched", "Search space", "Searched", _searched(study, marginals)),
         ("winner", "The winner and its expected error", "Winner", _winner(study)),
         ("errors", "Errors on the test set", "Errors", _errors(study)),
+        ("importance", "Which columns matter", "Columns", importance_figures.importance_figures(shuffled)),
         ("population", "How the knobs changed", "Population", population_figures.population_figures(study)),
         ("features", "The winner's features", "Features", _features(study)),
         ("going-on", "Are more trials worth it?", "Continue?", _going_on(study)),

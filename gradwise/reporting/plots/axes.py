@@ -65,17 +65,19 @@ def set_ticks(axis: Any, write: Callable[[float], str], most: int = 5) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: write(value)))
 
 
-def draw_legend(ax: "Axes") -> None:
-    """Names of the lines above the picture, at the right, in ink: the line beside each name has the colour."""
+def draw_legend(ax: "Axes", corner: str = "") -> None:
+    """Names of the lines above the picture, at the right, or below one another in a corner of it that is empty.
+
+    The names are in ink: the line beside each has the colour.
+    """
+    place: Any = {"loc": corner, "ncols": 1} if corner else {"loc": "lower right", "bbox_to_anchor": (1, 1), "ncols": 3}
     legend = ax.legend(
-        loc="lower right",
-        bbox_to_anchor=(1.0, 1.0),
-        ncols=3,
+        **place,
         frameon=False,
         fontsize=TEXT_SIZE,
         labelcolor=INK,
         borderpad=0,
-        borderaxespad=0.25,
+        borderaxespad=0.7 if corner else 0.25,
         handlelength=1.7,
         handletextpad=0.5,
         columnspacing=1.2,

@@ -19,11 +19,11 @@ from ...evaluation.run_figure_data import (
     Residuals,
     window,
 )
-from ...records.evidence.fit_evidence import ClassEvidence, CrossValidationEstimate, ErrorRate
-from ...records.score_scale import short_percent
+from ...records.evidence.fit_evidence import ClassEvidence, ColumnImportance, CrossValidationEstimate, ErrorRate
+from ...records.score_scale import ScoreScale, short_percent
 from .. import wording
 from .axes import draw_frame, draw_legend, draw_line, label_point, name_rows, set_ticks, takes_axes, value_span
-from .style import DASHED, DOTTED, FIRST, INK, LETTER, ON_CELL, PAPER, QUIET, RING, SECOND, TEXT_SIZE, THIRD
+from .style import DASHED, DOTTED, FIRST, INK, LETTER, ON_CELL, PAPER, QUIET, RING, RULE, SECOND, TEXT_SIZE, THIRD
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -195,6 +195,18 @@ def draw_rates(data: Sequence[ErrorRate], ax: "Axes", *, overall: float = math.n
     ax.set_xlim(0, min(1.0, max([*values, *high[bounded], 0.01]) * 1.05))
     ax.spines["left"].set_visible(True)
     set_ticks(ax.xaxis, short_percent, most=4)
+
+
+@takes_axes
+def draw_importance(data: Sequence[ColumnImportance], ax: "Axes", *, metric: str) -> None:
+    """The rise of the error when a column is shuffled, two standard errors either way, the largest on top."""
+    draw_frame(ax, f"rise of the {wording.metric_name(metric)} ± 2 standard errors", "", grid="x")
+    places = name_rows(ax, wording.short_names([one.column for one in data], 22), 0.7)
+    rise, error = (np.array([getattr(one, name) for one in data]) for name in ("rise", "standard_error"))
+    ax.barh(places, rise, height=0.6, color=SECOND)
+    ax.hlines(places, rise - 2 * error, rise + 2 * error, color=INK, linewidth=1.3)
+    ax.axvline(0, color=RULE, linewidth=0.9)
+    set_ticks(ax.xaxis, ScoreScale.of_metric(metric).tick, most=4)
 
 
 @takes_axes

@@ -21,6 +21,7 @@ from jaxtyping import Array, Key
 from ...criteria.linear_probe import Probed
 from ...curvature.objective import Examples
 from ...data.splits import GroupHoldOut, HoldOut, deal_folds, join_parts
+from ...evaluation.metrics import BALANCED
 from ...records.score_scale import ScoreScale
 from ...runtime import keys
 from ...specs.adapters import as_criterion
@@ -250,7 +251,7 @@ class EvaluationData:
 
     def _judging_weights(self, part: Dataset) -> np.ndarray | None:
         """How much each class counts when a network is judged by this part."""
-        balanced = self.metric == "balanced_error_rate"
+        balanced = self.metric in BALANCED
         return weights_of_classes("balanced", part) if balanced else weights_of_classes(self.class_weight, self.train)
 
     def scale(self, recipe: Recipe) -> ScoreScale:

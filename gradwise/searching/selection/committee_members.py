@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from ...curvature.objective import Examples
-from ...evaluation.metrics import measure
+from ...evaluation.metrics import BALANCED, measure
 from ...evaluation.trials.cost import cheapest_within
 from ...evaluation.trials.selection_bias import contenders as likely_best
 from ...evaluation.trials.selection_bias import mean_and_variance
@@ -84,7 +84,7 @@ class Scalers:
         mark, data = self._mark(recipe, variant), self.data
         assert data.test is not None
         if mark not in self._tests:
-            balanced = data.metric == "balanced_error_rate"
+            balanced = data.metric in BALANCED
             weights = weights_of_classes("balanced", data.test) if balanced else None
             weights = weights if balanced else weights_of_classes(data.class_weight, data.train)
             self._tests[mark] = place_examples(data.test, self.fitted(recipe, variant), data.units, weights)
@@ -229,7 +229,10 @@ def make_ensemble(kept: Sequence[TrainedTrial], data: EvaluationData, metric: st
     mean = weighted_mean(predictions, weights)
     committee = committee_of(members, mean, np.asarray(part.targets), tuple(float(share) for share in shares))
     single = predictions[[one.number for one in kept].index(best)]
-    values = [measure(part.task, one, part.targets, counted)[metric] for one in (committee.tempered(honest), single)]
+    values = [
+        measure(part.task, one, part.targets, counted, (metric,))[metric]
+        for one in (committee.tempered(honest), single)
+    ]
     gain = gain_of(honest, half, np.asarray(part.targets), kind=kind)
     shares_of = {one.number: float(weight) for one, weight in zip(kept, weights, strict=True) if weight}
     return Ensemble(committee, committee.tempered(mean), part, shares_of, values[0], values[1], gain)

@@ -331,19 +331,19 @@ def _weighted(rows: Sequence[TrainedTrial], data: EvaluationData, scalers: Scale
 def _tested(committee: Committee, test: Dataset, metric: str) -> tuple[tuple[float, ...], Estimates]:
     """On the test set: the metric of each member, and the estimates of the committee."""
 
-    def value(predictions: np.ndarray) -> dict[str, float]:
-        return measure(test.task, predictions, test.targets, test.weights)
+    def value(predictions: np.ndarray, *names: str) -> dict[str, float]:
+        return measure(test.task, predictions, test.targets, test.weights, names or None)
 
     outputs = outputs_of_each(committee.members, test.inputs)
     each = [member.from_outputs(one) for member, one in zip(committee.members, outputs, strict=True)]
     together = committee.tempered(mean_prediction(each, committee.weights))
     metrics = value(together)
-    alone = tuple(value(predictions)[metric] for predictions in each)
+    alone = tuple(value(predictions, metric)[metric] for predictions in each)
     untempered = [dataclasses.replace(member, temperature=1.0) for member in committee.members]
     several = [member.from_outputs(one) for member, one in zip(untempered, outputs, strict=True)]
     raw = mean_prediction(several, committee.weights)
     temperature = committee.members[0].temperature if len(committee.members) == 1 else committee.temperature
-    evidence = gather_evidence(test.task, raw, together, test.targets, test.rows, temperature)
+    evidence = gather_evidence(test.task, raw, together, test.targets, test.rows, temperature, test.weights)
     ends = metric_interval(metric, test.task, together, test.targets, test.weights)
     return alone, Estimates({"test": metrics}, metrics[metric], ends, evidence=evidence)
 

@@ -108,7 +108,7 @@ def cross_validate_procedure(
         else:
             predictor = learn(dataset.take(np.sort(np.concatenate([labelled[others], rest]))), number)
             part = told.take(own)
-            value = measure(part.task, predictor.predict(part.inputs), part.targets, part.weights)[metric]
+            value = measure(part.task, predictor.predict(part.inputs), part.targets, part.weights, (metric,))[metric]
         watch(number, value)
         values.append(value)
         rows.append(len(own))

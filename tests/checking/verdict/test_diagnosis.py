@@ -13,15 +13,17 @@ from gradwise import defaults
 from gradwise.checking.codes import found
 from gradwise.checking.verdict.diagnosis import chance_of, diagnose, diagnose_study, numbers_of, read_course
 from gradwise.data.splits import HoldOut
-from gradwise.evaluation.metrics import wilson
+from gradwise.evaluation.metrics import METRICS, measure, wilson
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.adaptive.adam import Adam
 from gradwise.records.data_read import ColumnRead, DataRead, SetSizes
-from gradwise.records.evidence.fit_evidence import ClassEvidence, ErrorRate, FitEvidence
+from gradwise.records.evidence.fit_evidence import Baseline, ClassEvidence, ErrorRate, FitEvidence
 from gradwise.records.fit import Fit
 from gradwise.records.outcome import Outcome
 from gradwise.records.study import Study
+from gradwise.records.study_conclusions import Estimates
 from gradwise.records.trial import Trial
+from gradwise.specs.dataset import Classes
 from gradwise.specs.priors import LogUniform
 from gradwise.specs.search_space import Dimension, Space
 from gradwise.training.stopping import Off, Patience
@@ -166,6 +168,43 @@ def test_columns_that_never_change_and_a_small_test_are_told() -> None:
     assert set(told) == {"GW205", "GW804", "GW805"}
 
 
+def _beside(*baselines: Baseline) -> FitEvidence:
+    return dataclasses.replace(_of_classes([[500, 0], [0, 500]], [500, 500], [1, 1]), baselines=baselines)
+
+
+def test_a_simple_model_that_is_clearly_better_is_told_with_what_to_try() -> None:
+    linear = Baseline("linear model", {"error_rate": 0.015}, 100, (0.001, 0.009))
+    trees = Baseline("gradient boosting", {"error_rate": 0.01}, 100, (0.004, 0.016))
+    data = DataRead("mine", rows=SetSizes(5000, 1000, 1000), command="gradwise fit mine.csv --target y --seed 0")
+    record = _record(0.0, 0.02, FALLING, data=data, evidence=_beside(linear, trees))
+    told = {one.code: one for one in diagnose(record)[1]}["GW808"]
+    assert told.level == "warning"
+    assert told.what.replace("\u202f", " ") == (
+        "on the same test rows the gradient boosting baseline is clearly better: error 1.0 %, the network's 2.0 %."
+    )
+    assert "gradwise search mine.csv --target y --seed 0 --budget 10min" in told.next
+    assert (told.evidence["baseline"], told.evidence["low"]) == (0.01, 0.004)
+    folded = dataclasses.replace(data, command=f"{data.command} --folds 5")  # which means another thing to a search
+    again = {one.code: one for one in diagnose(dataclasses.replace(record, data=folded))[1]}["GW808"]
+    assert "gradwise search" not in again.next
+    assert again.next == "use that baseline."
+
+
+def test_a_simple_model_within_the_noise_is_not_told() -> None:
+    close = Baseline("linear model", {"error_rate": 0.01}, 100, (-0.001, 0.02))
+    assert "GW808" not in {one.code for one in diagnose(_record(0.0, 0.02, FALLING, evidence=_beside(close)))[1]}
+
+
+def test_a_study_is_compared_too_and_the_higher_auc_is_the_better_one() -> None:
+    worse = Baseline("gradient boosting", {"auc": 0.91}, 100, (0.01, 0.02))
+    better = Baseline("linear model", {"auc": 0.95}, 100, (0.01, 0.09))
+    estimates = Estimates(test=0.9, evidence=FitEvidence(baselines=(worse, better)))
+    study = dataclasses.replace(_study([0.1], ["finished"], [1.0]), metric="auc", estimates=estimates)
+    (told,) = diagnose_study(study)
+    assert (told.code, told.where) == ("GW808", "linear model")
+    assert "AUC 0.950, the network's 0.900" in told.what
+
+
 def test_chance_is_that_of_a_constant() -> None:
     record = _record(0.1, 0.1, evidence=_of_classes([[5, 5, 0], [0, 20, 0], [10, 0, 20]]))
     shares = np.array([10, 20, 30]) / 60
@@ -173,6 +212,11 @@ def test_chance_is_that_of_a_constant() -> None:
     loss = dataclasses.replace(record, metric="log_loss")
     assert chance_of(loss) == pytest.approx(-(shares * np.log(shares)).sum())
     assert chance_of(dataclasses.replace(record, metric="balanced_error_rate")) == pytest.approx(2 / 3)
+    targets = np.repeat(range(3), [10, 20, 30])
+    always = np.tile([0.2, 0.3, 0.5], (60, 1))  # the constant prediction of the largest class
+    told = measure(Classes(np.arange(3)), always, targets, None)
+    for metric in set(METRICS["classes"]) - {"log_loss"}:
+        assert chance_of(dataclasses.replace(record, metric=metric)) == pytest.approx(told[metric]), metric
     numbers = dataclasses.replace(record, task="numbers", metric="rmse", metrics={"test": {"rmse": 3.0, "r2": 0.75}})
     assert chance_of(numbers) == pytest.approx(6.0)
 

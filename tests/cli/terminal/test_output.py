@@ -23,6 +23,8 @@ def test_the_summary_tells_the_numbers_of_the_record(found, capsys):
     for part in ("train", "valid", "test"):
         assert f"{100 * found.metrics[part]['error_rate']:.1f}" in said or found.metrics[part]["error_rate"] == 0
         assert f"{found.metrics[part]['log_loss']:.3g}" in said
+    assert all(name in said for name in ("accuracy", "macro F1", "AUC"))
+    assert "macro recall" not in said  # in the report
     assert "run/report.html" in said
     assert "reached its full length" in said.lower()
     assert "is optimistic: the network was trained on these rows" in " ".join(said.split())

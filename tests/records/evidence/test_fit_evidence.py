@@ -56,9 +56,11 @@ def trained(task: Task) -> Fit:
 @pytest.mark.parametrize(
     ("task", "seen"),
     [
-        (Classes(np.array(["no", "yes"])), {"classes", "flow", "verdict"}),
-        pytest.param(Labels(("a", "b")), {"labels", "flow", "verdict"}, marks=pytest.mark.slow),
-        pytest.param(Numbers(("u", "v")), {"numbers", "flow", "verdict"}, marks=pytest.mark.slow),
+        (Classes(np.array(["no", "yes"])), {"classes", "thresholds", "baselines", "flow", "verdict"}),
+        pytest.param(
+            Labels(("a", "b")), {"labels", "thresholds", "baselines", "flow", "verdict"}, marks=pytest.mark.slow
+        ),
+        pytest.param(Numbers(("u", "v")), {"numbers", "baselines", "flow", "verdict"}, marks=pytest.mark.slow),
         pytest.param(Inputs(), {"features", "flow"}, marks=pytest.mark.slow),
     ],
     ids=lambda value: getattr(value, "kind", ""),

@@ -279,13 +279,14 @@ def test_two_thousand_five_hundred_trials_fit_on_a_page(study):
 def test_the_errors_of_the_test_set_are_shown_as_in_the_report_of_a_fit(study, text, classes_record, numbers_record):
     assert "errors" not in sections(text)
     fitted = re.findall(r'<h3 id="(figure-[\w-]+)"', report(classes_record))
-    for record, shown in ((classes_record, ("confusion", "rates", "reliability")), (numbers_record, ("predicted-0",))):
+    of_classes = ("confusion", "rates", "roc", "precision_recall", "reliability")
+    for record, shown in ((classes_record, of_classes), (numbers_record, ("predicted-0",))):
         estimates = dataclasses.replace(study.estimates, evidence=record.evidence)
         page = report(dataclasses.replace(study, estimates=estimates))
         assert sections(page).index("errors") == sections(page).index("winner") + 1
         assert all(f'id="figure-{name}"' in page for name in shown)
         assert "The test examples with the largest errors" in page
-    assert {"figure-confusion", "figure-rates", "figure-reliability"} <= set(fitted)
+    assert {f"figure-{name}" for name in of_classes} <= set(fitted)
 
 
 def test_a_question_s_page_begins_with_its_answer(study):

@@ -10,6 +10,7 @@ from gradwise.criteria.semi_supervised import SemiSupervised
 from gradwise.data.category_scaling import OneHot
 from gradwise.data.scaling import Standardise
 from gradwise.data.splits import HoldOut
+from gradwise.evaluation.metrics import BALANCED
 from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError
 from gradwise.searching.running.evaluation_data import WHOLE, EvaluationData, SelectedInputs
@@ -153,8 +154,9 @@ def test_numbers_are_in_the_units_of_the_training_part() -> None:
     assert np.asarray(train.targets).std() == pytest.approx(1.0, abs=1e-5)
 
 
-def test_weights_follow_the_metric_and_the_classes() -> None:
-    plain, balanced = evaluation_data(), evaluation_data(metric="balanced_error_rate")
+@pytest.mark.parametrize("metric", sorted(BALANCED))
+def test_weights_follow_the_metric_and_the_classes(metric: str) -> None:
+    plain, balanced = evaluation_data(), evaluation_data(metric=metric)
     assert plain.place(Standardise())[1].weights is None
     train, valid = balanced.place(Standardise())
     assert train.weights is None  # judged by class, not trained so

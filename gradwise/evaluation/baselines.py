@@ -1,0 +1,177 @@
+"""Simple models on the same training rows and the same test rows as the network: what it has to beat.
+
+    baselines = compare_with_baselines(train, test, "error_rate", network_predictions)
+    baselines[0].name, baselines[0].metrics["error_rate"], baselines[0].gain_interval
+
+| baseline          | model                                   | left out                                     |
+|-------------------|-----------------------------------------|----------------------------------------------|
+| linear model      | logistic regression, ridge regression   | rows beyond what a second or two allow       |
+| gradient boosting | histogram gradient boosting, 100 rounds | images, sparse rows, more than 2,000 inputs  |
+
+Numbers are imputed and standardised, categories one-hot; trees get both as they are. Rows and rounds are cut by the
+size of the work, never by the clock, so that equal runs give equal records.
+
+No choice hangs on what is found here, neither of the network nor of a knob: that is why it is no further reading of
+the test set. It describes the number that was already read.
+"""
+
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+
+from ..records.evidence.fit_evidence import Baseline
+from ..specs.dataset import Dataset, Task
+from .metrics import gain_interval, measure
+
+LINEAR, BOOSTING = "linear model", "gradient boosting"
+SURE = 0.99  # two models are compared with the network, and few differences are worth a warning
+_WORK_LINEAR = 1e8  # rows x inputs x outputs: about two seconds
+_WORK_TREES = 2.0  # about so many seconds
+_ROUNDS, _FEWEST_ROUNDS = 100, 30
+_MOST_ROWS = 20_000
+_WIDEST_TREES = 2000
+_MOST_CATEGORIES = 255  # of a column, as trees take it
+
+
+def _flat(inputs: Any) -> Any:
+    """Inputs as a table of finite numbers and NaN, or a CSR matrix."""
+    if hasattr(inputs, "tocsr"):
+        return inputs
+    flat = np.asarray(inputs, np.float64).reshape(len(inputs), -1)
+    return np.where(np.isfinite(flat), flat, np.nan)
+
+
+def _drawn(count: int, most: float) -> np.ndarray:
+    """The rows to learn from: all, or a sample that is the same every time."""
+    most = max(1, int(most))
+    return np.arange(count) if count <= most else np.sort(np.random.default_rng(0).choice(count, most, replace=False))
+
+
+def _prepared(data: Dataset) -> Any:
+    """What makes inputs fit for a linear model."""
+    from sklearn.compose import ColumnTransformer
+    from sklearn.impute import SimpleImputer
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import MaxAbsScaler, OneHotEncoder, StandardScaler
+
+    if hasattr(data.inputs, "tocsr"):
+        return MaxAbsScaler()
+    width = math.prod(data.shape)
+    codes = [k for k, column in enumerate(data.columns) if column.kind == "category"]
+    numbers = make_pipeline(SimpleImputer(strategy="median", keep_empty_features=True), StandardScaler())
+    encoder = OneHotEncoder(handle_unknown="ignore", max_categories=50)
+    parts = [("numbers", numbers, sorted(set(range(width)) - set(codes))), ("categories", encoder, codes)]
+    return ColumnTransformer([part for part in parts if part[2]])
+
+
+def _linear(classifies: bool) -> Any:
+    from sklearn.linear_model import LogisticRegression, Ridge
+
+    return LogisticRegression(max_iter=100) if classifies else Ridge(alpha=1.0)
+
+
+def _rounds(data: Dataset, rows: int) -> int:
+    """Rounds of boosting that the work allows: a tree costs a little for each input, and a little for each value."""
+    width = math.prod(data.shape)
+    each = width * 3e-5 + width * rows * 6e-9
+    return int(min(_ROUNDS, _WORK_TREES / each / max(1, _trees(data.task))))
+
+
+def _trees(task: Task) -> int:
+    """Trees in each round."""
+    return 1 if task.outputs == 2 and task.kind == "classes" else task.outputs
+
+
+def _boosting(data: Dataset, rounds: int, classifies: bool) -> Any:
+    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+
+    codes = [c.kind == "category" and len(c.categories) < _MOST_CATEGORIES for c in data.columns] or None
+    learner = HistGradientBoostingClassifier if classifies else HistGradientBoostingRegressor
+    return learner(max_iter=rounds, early_stopping=False, random_state=0, categorical_features=codes)
+
+
+def _column(learner: Any, inputs: Any, targets: np.ndarray, weights: Any, new: Any, width: int) -> np.ndarray:
+    """Predictions (n, width) for new inputs of one learner of classes, or (n, 1) of numbers."""
+    if width and len(np.unique(targets)) < 2:  # nothing to learn: always the same
+        return np.tile(np.eye(width)[int(targets[0])], (new.shape[0], 1))
+    learner.fit(inputs, targets, sample_weight=weights)
+    if not width:
+        return np.asarray(learner.predict(new)).reshape(-1, 1)
+    found = np.zeros((new.shape[0], width))
+    found[:, learner.classes_.astype(int)] = learner.predict_proba(new)
+    return found
+
+
+def _predictions(make: Any, data: Dataset, inputs: Any, weights: Any, new: Any) -> np.ndarray:
+    """Predictions as the network makes them: `make(classifies)` gives a new learner."""
+    task, targets = data.task, data.targets
+    if task.kind == "classes":
+        return _column(make(True), inputs, targets, weights, new, task.outputs)
+    if task.kind == "labels":
+        each = (targets > 0.5).astype(int).T
+        return np.hstack([_column(make(True), inputs, one, weights, new, 2)[:, 1:] for one in each])
+    return np.hstack([_column(make(False), inputs, one, weights, new, 0) for one in targets.T])
+
+
+def _weighted(train: Dataset, by_class: np.ndarray | None) -> np.ndarray | None:
+    if train.weights is None and by_class is None:
+        return None
+    weights = np.ones(len(train)) if train.weights is None else np.asarray(train.weights, np.float64)
+    return weights if by_class is None else weights * by_class[train.targets]
+
+
+def _linear_predictions(train: Dataset, test: Dataset, by_class: np.ndarray | None) -> tuple[np.ndarray, int]:
+    width = train.inputs.nnz / len(train) if hasattr(train.inputs, "tocsr") else math.prod(train.shape)
+    some = train.take(_drawn(len(train), _WORK_LINEAR / max(1.0, width * train.task.outputs)))
+    prepared = _prepared(some)
+    inputs = prepared.fit_transform(_flat(some.inputs))
+    new = prepared.transform(_flat(test.inputs))
+    weights = _weighted(some, by_class)
+    return _predictions(_linear, some, inputs, weights, new), len(some)
+
+
+def _boosted_predictions(train: Dataset, test: Dataset, by_class: np.ndarray | None) -> tuple[np.ndarray, int] | None:
+    """Nothing where trees are no match: of images and sparse rows, and where a few rounds would take too long."""
+    is_image = len(train.shape) > 1 or any(column.kind == "pixel" for column in train.columns)
+    if is_image or hasattr(train.inputs, "tocsr") or train.shape[0] > _WIDEST_TREES:
+        return None
+    some = train.take(_drawn(len(train), _MOST_ROWS))
+    rounds = _rounds(some, len(some))
+    if rounds < _FEWEST_ROUNDS:
+        return None
+    inputs, new, weights = _flat(some.inputs), _flat(test.inputs), _weighted(some, by_class)
+    return _predictions(lambda classifies: _boosting(some, rounds, classifies), some, inputs, weights, new), len(some)
+
+
+def compare_with_baselines(
+    train: Dataset, test: Dataset, metric: str, predictions: np.ndarray, by_class: np.ndarray | None = None
+) -> tuple[Baseline, ...]:
+    """The baselines, learned on these training rows and measured on the test rows, beside the network's predictions.
+
+    `by_class` are the weights of the classes in training.
+    """
+    from sklearn.exceptions import ConvergenceWarning
+    from threadpoolctl import threadpool_limits
+
+    known = np.flatnonzero(train.labelled)
+    train = train if len(known) == len(train) else train.take(known)
+    baselines = []
+    # One thread: the work is small, and threads that wait for one another took ten times as long on a busy machine.
+    with threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        for name, learned in ((LINEAR, _linear_predictions), (BOOSTING, _boosted_predictions)):
+            found = learned(train, test, by_class)
+            if found is None:
+                continue
+            theirs, rows = found
+            baselines.append(
+                Baseline(
+                    name,
+                    measure(test.task, theirs, test.targets, test.weights),
+                    rows,
+                    gain_interval(metric, test.task, predictions, theirs, test.targets, test.weights, level=SURE),
+                )
+            )
+    return tuple(baselines)
