@@ -1,9 +1,10 @@
-"""Makes what the README shows: what the commands say, and pictures of their reports in a browser.
+"""Makes what the README shows: what the commands say, pictures of their reports in a browser, and a notebook.
 
-python benchmarks/pictures.py [NAME ...]          needs Chromium on the path
+python benchmarks/pictures.py [NAME ...]          needs Chromium on the path, and the extra `dev` for the notebook
 """
 
 import datetime
+import html
 import json
 import os
 import platform
@@ -67,10 +68,55 @@ def show(name: str, arguments: list[str], picture: str, command: str, browser: s
     (HERE / "results" / f"{name}.json").write_text(json.dumps(result, indent=2) + "\n")
 
 
+CELLS = (
+    'import gradwise as gw\n\nmodel = gw.fit("breast-cancer")\nmodel',
+    'model.plot("importance");',
+    'model.history[["age_examples", "train_loss", "valid_loss", "valid_score"]].tail(3)',
+)
+PAGE = """<!doctype html><meta charset="utf-8"><style>
+body {{ font-family: sans-serif; margin: 24px; width: 820px; font-size: 14px }}
+.in {{ background: #f5f5f5; border: 1px solid #ddd; border-radius: 3px; padding: 8px 12px; margin: 14px 0 8px }}
+.in, .text {{ font-family: monospace; white-space: pre-wrap }} .out {{ padding: 4px 12px }} img {{ max-width: 470px }}
+table {{ border-collapse: collapse }} td, th {{ padding: 3px 12px; text-align: right }} table.dataframe {{ border: 0 }}
+</style>{cells}"""
+
+
+def _output(data: dict[str, str]) -> str:
+    """What a notebook shows of a value: its richest form."""
+    if "text/html" in data:
+        return data["text/html"]
+    if "image/png" in data:
+        return f'<img src="data:image/png;base64,{data["image/png"].strip()}">'
+    return f'<div class="text">{html.escape(data.get("text/plain", ""))}</div>'
+
+
+def show_notebook(browser: str) -> None:
+    """Executes a notebook and takes a picture of its cells."""
+    import nbclient
+    import nbformat
+
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS])
+    nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
+    shown = ""
+    for cell in notebook.cells:
+        shown += f'<div class="in">{html.escape(cell.source)}</div>'
+        values = [one.data for one in cell.outputs if "data" in one]
+        shown += "".join(f'<div class="out">{_output(data)}</div>' for data in values)
+    target = HERE.parent / "docs" / "pictures" / "notebook.png"
+    with tempfile.TemporaryDirectory() as folder:
+        page = Path(folder) / "notebook.html"
+        page.write_text(PAGE.format(cells=shown))
+        form = [f"--user-data-dir={folder}/profile", f"--screenshot={target}", "--window-size=880,1180"]
+        subprocess.run([browser, *QUIET, *form, page.as_uri()], check=True, capture_output=True)
+
+
 def main() -> None:
     command = shutil.which("gradwise", path=str(Path(sys.executable).parent)) or "gradwise"
     browser = shutil.which("chromium") or sys.exit("there is no chromium on the path")
-    for name in sys.argv[1:] or SHOWN:
+    for name in sys.argv[1:] or [*SHOWN, "notebook"]:
+        if name == "notebook":
+            show_notebook(browser)
+            continue
         arguments, picture = SHOWN[name]
         show(name, arguments, picture, command, browser)
 

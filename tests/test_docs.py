@@ -66,7 +66,8 @@ def commands_of(block: Block) -> Iterator[list[str]]:
             yield shlex.split(line, comments=True)[1:]
 
 
-PAGES = {path.stem: list(blocks_of(path.read_text())) for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]}
+PATHS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = {path.stem: list(blocks_of(path.read_text())) for path in PATHS}
 
 
 def commands_on(page: str) -> list[list[str]]:
@@ -181,6 +182,22 @@ def test_the_command_line_accepts_the_commands_of_a_page(
             before = len(requested)
             code = run_program(words)
             assert (code, len(requested)) == (0, before + 1), f"gradwise {shlex.join(words)}: {capsys.readouterr().err}"
+
+
+# What is said of a command that a sentence only names: `gradwise predict`, `gradwise search --out DIR --resume`.
+ONLY_NAMED = ("is missing", "missing argument", "nothing to check", "--resume needs", "No such file")
+
+
+def test_commands_within_sentences_have_options_that_exist(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(commands, "run_command", lambda request, begun: 0)
+    found = {words for path in PATHS for words in re.findall(r"`(gradwise [^`\n]+)`", path.read_text())}
+    assert len(found) > 80
+    for words in sorted(found):
+        code = run_program(shlex.split(words)[1:])
+        said = capsys.readouterr().err
+        assert code == 0 or any(reason in said for reason in ONLY_NAMED), f"{words}: {said}"
 
 
 def test_every_toml_of_a_page_is_a_file_that_a_command_on_it_reads() -> None:

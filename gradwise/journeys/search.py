@@ -173,15 +173,17 @@ def search_in(
     return procedure.estimate(study, each, options.on)
 
 
+def _description(options: SearchRequest) -> Description:
+    return Description(baselines=not options.no_baselines)
+
+
 def _search(prepared: PreparedSearch, procedure: Procedure, work: Path, options: StudyOptions) -> Study:
     """Runs the study; if it cannot start, leaves no files behind."""
     file = work / STUDY_FILE
     before = file.read_bytes() if file.is_file() else None
     write_whole(file, study_file(prepared.settings, prepared.options))
     try:
-        return procedure.search(
-            prepared.budget, options, describe=Description(baselines=not prepared.options.no_baselines)
-        )
+        return procedure.search(prepared.budget, options, describe=_description(prepared.options))
     except BaseException as problem:
         if isinstance(problem, RequestError) or not (work / folders.JOURNAL).exists():
             file.unlink()
@@ -341,7 +343,8 @@ def _search_in_memory(options: SearchRequest, progress: AbstractProgress, begun:
     procedure = _procedure(prepared)
     with _called(prepared) as calls:
         progress.phase("starting")
-        study = procedure.search(prepared.budget, _study_options(prepared, None, progress, begun, calls))
+        how, wanted = _study_options(prepared, None, progress, begun, calls), _description(options)
+        study = procedure.search(prepared.budget, how, describe=wanted)
         if prepared.fold_budget is not None and study.outcome != "interrupted" and study.predictor is not None:
             study = procedure.estimate(study, prepared.fold_budget, options.on)
         calls.end(study)

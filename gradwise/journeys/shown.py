@@ -35,7 +35,7 @@ class Shown:
         if ax is None:
             import matplotlib.pyplot as plt
 
-            ax = plt.subplots(figsize=(figure.width / 72, figure.height / 72))[1]
+            ax = plt.subplots(figsize=(figure.width / 72, figure.height / 72), layout="constrained")[1]
         figure.draw(ax)
         ax.set_title(figure.title)
         return ax.figure

@@ -16,9 +16,11 @@ from typing import Any
 
 # What `check` does not take, with a value each.
 _NOT_CHECKED = ("class_weight", "metric", "learner", "pretrain", "folds", "watch", "max_time", "range", "budget")
+_BY_PATH = ("set", "range")  # options that map paths to values
+_NOT_SEARCHED = ("folds", "watch", "max_time", "pretrain")
 # What the file of a recipe holds already.
 _IN_RECIPE = ("set", "recipe", "model", "optimiser", "criterion", "batches", "scaler", "stopping", "split")
-_WITHOUT_VALUE = ("--unsupervised",)
+_FLAGS = ("--unsupervised", "--no-baselines")
 _WHOLE_NUMBERS = ("seed", "folds", "watch")
 
 
@@ -44,10 +46,11 @@ def _written(call: ast.Call) -> str:
     return ast.unparse(call).replace("'", '"')
 
 
-def _knobs(call: ast.Call) -> dict[str, Any]:
-    """The argument `set` of a call."""
-    given = next((one.value for one in call.keywords if one.arg == "set"), None)
-    return {} if given is None else dict(ast.literal_eval(given))
+def _by_path(call: ast.Call, name: str, without: str) -> dict[str, Any]:
+    """The argument `set` or `range` of a call, without the knobs of a part."""
+    given = next((one.value for one in call.keywords if one.arg == name), None)
+    found = {} if given is None else dict(ast.literal_eval(given))
+    return {path: value for path, value in found.items() if not (without and f"{path}.".startswith(f"{without}."))}
 
 
 def _shell_line(command: str, options: Sequence[str], without: str) -> str:
@@ -70,43 +73,56 @@ def with_options(command: str, *options: str, without: str = "") -> str:
     call = _call(command)
     if call is None:
         return _shell_line(command, options, without)
-    parted = (option.partition(" ") for option in options)
-    pairs = [(name.removeprefix("--").replace("-", "_"), words) for name, _, words in parted]
-    assigned = [words.partition("=") for name, words in pairs if name == "set"]
-    own = {path: value for path, value in _knobs(call).items() if not (without and path.startswith(without))}
-    knobs = own | {path: _typed(words) for path, _, words in assigned}
-    given: dict[str, Any] = {name: _typed(words) if words else True for name, words in pairs if name != "set"}
-    given |= {"set": knobs} if knobs else {}
-    kept = [one for one in call.keywords if one.arg not in {*given, "set"}]
+    given: dict[str, Any] = {}
+    for option in options:
+        name, _, words = option.removeprefix("--").partition(" ")
+        if name in _BY_PATH:
+            path, _, value = words.strip("'").partition("=")
+            known = given.setdefault(name, _by_path(call, name, without))
+            known[path] = _typed(value)
+        else:
+            given[name.replace("-", "_")] = _typed(words) if words else True
+    if without and "set" not in given:
+        given["set"] = _by_path(call, "set", without)
+    given = {name: value for name, value in given.items() if value != {}}
+    kept = [one for one in call.keywords if one.arg not in given and not (without and one.arg == "set")]
     call.keywords = [*kept, *(ast.keyword(name, ast.parse(repr(value)).body[0].value) for name, value in given.items())]  # type: ignore[attr-defined]
     return _written(call)
 
 
-def as_check(command: str) -> str:
-    """The command that checks what this one trains."""
+def _as_other(command: str, verb: str, left_out: Sequence[str]) -> str:
+    """The same request of another verb, without these options, each of which has a value."""
     call = _call(command)
     if call is not None:
         assert isinstance(call.func, ast.Attribute)
-        call.func.attr = "check"
-        call.keywords = [one for one in call.keywords if one.arg not in _NOT_CHECKED]
+        call.func.attr = verb
+        call.keywords = [one for one in call.keywords if one.arg not in left_out]
         return _written(call)
-    words, kept = iter(shlex.split(command)[2:]), ["gradwise", "check"]
+    words, kept = iter(shlex.split(command)[2:]), ["gradwise", verb]
     for word in words:
-        if word.removeprefix("--").replace("-", "_") in _NOT_CHECKED and word.startswith("--"):
+        if word.startswith("--") and word.removeprefix("--").replace("-", "_") in left_out:
             next(words, None)
-        elif word != "--unsupervised":
+        else:
             kept.append(word)
     return shlex.join(kept)
 
 
+def as_check(command: str) -> str:
+    """The command that checks what this one trains."""
+    return _as_other(command.replace(" --unsupervised", "").replace(" --no-baselines", ""), "check", _NOT_CHECKED)
+
+
+def as_search(command: str) -> str:
+    """The command that searches around what this one trains."""
+    return _as_other(command, "search", _NOT_SEARCHED)
 def _arguments(words: Iterator[str]) -> dict[str, Any]:
     """The options of a shell line as arguments; a StopIteration if one lacks its value."""
     found: dict[str, list[str]] = {}
     flags: dict[str, Any] = {}
     for word in words:
         name = word.removeprefix("--").replace("-", "_")
-        if word in _WITHOUT_VALUE:
-            flags[name] = True
+        if word in _FLAGS:
+            flags[name.removeprefix("no_")] = not name.startswith("no_")
         else:
             found.setdefault(name, []).append(next(words))
     pairs = {"kind": dict(one.split("=", 1) for one in found.pop("kind"))} if "kind" in found else {}

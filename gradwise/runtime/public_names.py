@@ -184,7 +184,6 @@ _NAMES = {
     "exporting.export": "export_model",
     "reporting.report": "report write_report read_record",
     "journeys.check": "check CheckResult",
-    "journeys.data_and_recipe": "Description",
     "journeys.fit": "fit",
     "journeys.model": "Model load",
     "journeys.search": "search",

@@ -505,9 +505,7 @@ def test_neither_does_one_that_holds_out_two_of_them(seed):
     dataset = gradwise.Dataset(*_noise(12, seed), gradwise.Classes(np.array(["p", "q"])))
     recipe = gradwise.defaults.table("classes", 12, stopping=Off(epochs=20))
     space = gradwise.Space(recipe, (dimension(recipe, RATE, LogUniform(1e-3, 0.1)),))
-    study = gradwise.search(
-        space, dataset, budget=Budget(trials=2), key=jax.random.key(seed), options=StudyOptions(on="here")
-    )
+    study = gradwise.search(dataset, space=space, trials=2, seed=seed, on="here").record
     assert study.winner.corrected is None
     assert study.committee.honest is None
     said = verdict(study)

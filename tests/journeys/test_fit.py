@@ -502,7 +502,7 @@ def test_rows_that_judge_themselves_are_no_copies(here):
 def test_simple_models_learn_and_are_measured_on_the_rows_of_the_network(here):
     key, dataset = gw.from_seed(0), gw.data.read("iris")
     recipe = dataclasses.replace(gw.defaults.for_data(dataset), stopping=gw.Off(epochs=1.0))
-    result = gw.fit(recipe, dataset, key=key)
+    result = gw.fit(dataset, recipe=recipe).record
     train, _, test = split_labelled(recipe.split, None, dataset, key=keys.named(key, "split"))
     predictions = result.predictor.predict(test.inputs)
     assert result.metrics["test"] == pytest.approx(measure(test.task, predictions, test.targets, None))
@@ -510,7 +510,7 @@ def test_simple_models_learn_and_are_measured_on_the_rows_of_the_network(here):
     assert [one.name for one in result.evidence.baselines] == ["linear model", "gradient boosting"]
     # After one epoch any of them is better, and it is told.
     assert "GW808" in {one.code for one in result.findings}
-    assert gw.fit(recipe, dataset, key=key, describe=gw.Description(baselines=False)).evidence.baselines == ()
+    assert gw.fit(dataset, recipe=recipe, no_baselines=True).record.evidence.baselines == ()
     assert gw.train(recipe, dataset, key=key).evidence.baselines == ()
 
 

@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from gradwise.records.commands import as_check, by_recipe, with_options
+from gradwise.records.commands import as_check, as_search, by_recipe, with_options
 
 
 def test_knobs_of_a_part_are_left_out() -> None:
@@ -29,7 +29,12 @@ def test_knobs_of_a_part_are_left_out() -> None:
         (
             'gw.fit(data, target="y", set={"a.b": 1, "c": 2})',
             ("--set a.b=0.5", "--set model.widths=64,64", "--class-weight balanced"),
-            'gw.fit(data, target="y", class_weight="balanced", set={"a.b": 0.5, "c": 2, "model.widths": "64,64"})',
+            'gw.fit(data, target="y", set={"a.b": 0.5, "c": 2, "model.widths": "64,64"}, class_weight="balanced")',
+        ),
+        (
+            'gw.search(data, range={"a": "log(1, 2)"})',
+            ("--range 'b.c=log(1e-4, 0.1)'", "--budget 10min"),
+            'gw.search(data, range={"a": "log(1, 2)", "b.c": "log(1e-4, 0.1)"}, budget="10min")',
         ),
         ("gw.fit(data, model=...)", ("--unsupervised",), "gw.fit(data, model=..., unsupervised=True)"),
     ],
@@ -56,6 +61,11 @@ def test_a_check_keeps_the_data_and_the_recipe(command: str, wanted: str) -> Non
     assert as_check(command) == wanted
 
 
+def test_a_search_leaves_out_what_only_a_training_takes() -> None:
+    assert as_search("gradwise fit iris --folds 5 --set a=1 --max-time 9s") == "gradwise search iris --set a=1"
+    assert as_search('gw.fit(data, target="y", folds=5)') == 'gw.search(data, target="y")'
+
+
 SHELL = "gradwise fit 'my houses.csv' --target price --kind zip=category --seed 7 --set model.dropout=0.3"
 CALL = 'gw.fit(data, targets, seed=7, optimiser=..., set={"model.dropout": 0.3})'
 
@@ -65,8 +75,8 @@ CALL = 'gw.fit(data, targets, seed=7, optimiser=..., set={"model.dropout": 0.3})
     [
         (SHELL, 'gw.fit("my houses.csv", target="price", seed=7, kind={"zip": "category"}, recipe=recipe)'),
         (
-            "gradwise fit x.csv --drop a --drop b --unsupervised",
-            'gw.fit("x.csv", drop=["a", "b"], unsupervised=True, recipe=recipe)',
+            "gradwise fit x.csv --drop a --drop b --unsupervised --no-baselines",
+            'gw.fit("x.csv", drop=["a", "b"], unsupervised=True, baselines=False, recipe=recipe)',
         ),
         (CALL, "gw.fit(data, targets, seed=7, recipe=recipe)"),
         ("gradwise search digits --seed 1", "gw.fit(data, seed=3, recipe=recipe)"),

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import gradwise as gw
+from gradwise.journeys.fit import fit_recipe
 from gradwise.records.readings import READINGS, find_readings, in_words, next_reading, write_readings
 from gradwise.reporting.report import verdict
 from gradwise.runtime.errors import WorkError
@@ -45,11 +46,11 @@ def test_every_reading_in_python_is_counted(tmp_path: Path) -> None:
     options = gw.RunOptions(folder=tmp_path)
     again = gw.RunOptions(folder=tmp_path, resume=True)
     key = jax.random.key(0)
-    runs = [gw.fit(recipe, dataset, key=key, options=one, check_data=False) for one in (options, again, again)]
+    runs = [fit_recipe(recipe, dataset, key=key, options=one, check_data=False) for one in (options, again, again)]
     assert [run.data.test_readings for run in runs] == [1, 2, 3]
     assert "read 3 times" in verdict(runs[2]).interval
     assert any("read 3 times" in finding.what for finding in runs[2].findings)
-    warm = gw.fit(recipe, dataset, key=key, warm=runs[0], check_data=False)
+    warm = fit_recipe(recipe, dataset, key=key, warm=runs[0], check_data=False)
     assert warm.data.test_readings == 2
-    other = gw.fit(recipe, dataset, key=jax.random.key(1), warm=runs[0], check_data=False)
+    other = fit_recipe(recipe, dataset, key=jax.random.key(1), warm=runs[0], check_data=False)
     assert other.data.test_readings == 1

@@ -19,6 +19,7 @@ from ...criteria.semi_supervised import SemiSupervised
 from ...evaluation.metrics import COUNTED, HIGHER_IS_BETTER
 from ...evaluation.run_findings import learning_rate_of
 from ...pretraining.stack import Pretrained
+from ...records.commands import as_search, with_options
 from ...records.evidence.fit_evidence import Baseline
 from ...records.evidence.verdict import Judgement, Present, RunNumbers
 from ...records.finding import Finding
@@ -311,10 +312,8 @@ def _of_baselines(baselines: Sequence[Baseline], metric: str, own: float, comman
         f"on the same test rows the {best.name} baseline is clearly better: {metric_name(metric)} "
         f"{in_metric(metric, value)}, the network's {in_metric(metric, own)}."
     )
-    search = command.replace("gradwise fit", "gradwise search", 1)
-    fits = all(f" {flag}" not in search for flag in ("--pretrain", "--folds", "--watch", "--max-time"))
-    how = f"{search} --budget 10min; or " if fits and search != command else ""
-    next_ = f"{how}use that baseline."
+    search = f"search other settings, `{with_options(as_search(command), '--budget 10min')}`, or " if command else ""
+    next_ = f"{search}use that baseline."
     return [found("GW808", what, where=best.name, next=next_, baseline=value, network=own, low=low, high=high)]
 
 
@@ -347,7 +346,8 @@ def diagnose_study(study: Study) -> tuple[Finding, ...]:
         path, least = _rates_of(study, lost)
         safe = max((rate for rate in _rates_of(study, ok)[1] if not least or rate < min(least)), default=math.nan)
         span = f"'{path}=log({safe / 100:.1g}, {safe:.2g})'"
-        next_ = f"gradwise search {data} --range {span}" if math.isfinite(safe) else ""
+        command = str(study.settings.get("command", "")) or f"gradwise search {data}"
+        next_ = with_options(command, f"--range {span}") if math.isfinite(safe) else ""
         above = f", from a learning rate of {min(least):.2g} upwards" if least else ""
         what, counts = f"{len(lost)} of {len(trials)} trials diverged{above}.", {"diverged": len(lost)}
         told.append(found("GW501", what, where=path, next=next_, level="warning", trials=len(trials), **counts))

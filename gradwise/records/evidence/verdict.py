@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from ..commands import as_check, with_options
+from ..commands import as_check, as_search, with_options
 from ..finding import Finding
 
 # Options of a run that has folds, or whose rows are in an order that folds would break.
@@ -56,6 +56,11 @@ class Present:
     def check(self) -> str:
         """The command that looks for bugs."""
         return as_check(self.command)
+
+    @property
+    def search(self) -> str:
+        """The command that searches other settings."""
+        return as_search(self.command)
 
     @property
     def estimate(self) -> str:
