@@ -115,6 +115,8 @@ def as_check(command: str) -> str:
 def as_search(command: str) -> str:
     """The command that searches around what this one trains."""
     return _as_other(command, "search", _NOT_SEARCHED)
+
+
 def _arguments(words: Iterator[str]) -> dict[str, Any]:
     """The options of a shell line as arguments; a StopIteration if one lacks its value."""
     found: dict[str, list[str]] = {}
@@ -122,12 +124,12 @@ def _arguments(words: Iterator[str]) -> dict[str, Any]:
     for word in words:
         name = word.removeprefix("--").replace("-", "_")
         if word in _FLAGS:
-            flags[name.removeprefix("no_")] = not name.startswith("no_")
+            flags[name] = True
         else:
             found.setdefault(name, []).append(next(words))
     pairs = {"kind": dict(one.split("=", 1) for one in found.pop("kind"))} if "kind" in found else {}
     single = {name: texts[0] if len(texts) == 1 else texts for name, texts in found.items()}
-    typed = {name: int(text) if name in _WHOLE_NUMBERS else text for name, text in single.items()}  # type: ignore
+    typed = {name: int(str(text)) if name in _WHOLE_NUMBERS else text for name, text in single.items()}
     return {**typed, **pairs, **flags}
 
 

@@ -76,7 +76,7 @@ CALL = 'gw.fit(data, targets, seed=7, optimiser=..., set={"model.dropout": 0.3})
         (SHELL, 'gw.fit("my houses.csv", target="price", seed=7, kind={"zip": "category"}, recipe=recipe)'),
         (
             "gradwise fit x.csv --drop a --drop b --unsupervised --no-baselines",
-            'gw.fit("x.csv", drop=["a", "b"], unsupervised=True, baselines=False, recipe=recipe)',
+            'gw.fit("x.csv", drop=["a", "b"], unsupervised=True, no_baselines=True, recipe=recipe)',
         ),
         (CALL, "gw.fit(data, targets, seed=7, recipe=recipe)"),
         ("gradwise search digits --seed 1", "gw.fit(data, seed=3, recipe=recipe)"),
