@@ -118,11 +118,13 @@ def as_search(command: str) -> str:
 
 
 def _arguments(words: Iterator[str]) -> dict[str, Any]:
-    """The options of a shell line as arguments; a StopIteration if one lacks its value."""
+    """The options of a shell line as arguments. Raises StopIteration if one lacks its value, ValueError at other words."""
     found: dict[str, list[str]] = {}
     flags: dict[str, Any] = {}
     for word in words:
         name = word.removeprefix("--").replace("-", "_")
+        if not word.startswith("--") or not name.isidentifier():
+            raise ValueError(f"`{word}` is no option")
         if word in _FLAGS:
             flags[name] = True
         else:

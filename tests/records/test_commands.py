@@ -82,6 +82,7 @@ CALL = 'gw.fit(data, targets, seed=7, optimiser=..., set={"model.dropout": 0.3})
         ("gradwise search digits --seed 1", "gw.fit(data, seed=3, recipe=recipe)"),
         ("gradwise fit 'unclosed", "gw.fit(data, seed=3, recipe=recipe)"),
         ("gradwise fit a --seed", "gw.fit(data, seed=3, recipe=recipe)"),
+        ("gradwise fit a b=c d", "gw.fit(data, seed=3, recipe=recipe)"),
         ("", "gw.fit(data, seed=3, recipe=recipe)"),
     ],
 )
