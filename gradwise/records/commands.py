@@ -118,7 +118,7 @@ def as_search(command: str) -> str:
 
 
 def _arguments(words: Iterator[str]) -> dict[str, Any]:
-    """The options of a shell line as arguments. Raises StopIteration if one lacks its value, ValueError at other words."""
+    """The options of a shell line as arguments; raises if one lacks its value, and at words that are no options."""
     found: dict[str, list[str]] = {}
     flags: dict[str, Any] = {}
     for word in words:
