@@ -3,18 +3,18 @@
 import tempfile
 from pathlib import Path
 
-import jax
+from sklearn.datasets import load_digits
 
 import gradwise as gw
 
-dataset = gw.read("digits")
-recipe = gw.defaults.classification()
-result = gw.fit(recipe, dataset, key=jax.random.key(0))
+x, y = load_digits(return_X_y=True)
+model = gw.fit(x, y, seed=0)
+print(model)
 
-low, high = result.test_interval
-print(f"test error {result.test:.1%} (95 % confidence interval {low:.1%} to {high:.1%}), {result.outcome}")
-print("probabilities of the first digit:", result.predictor.predict(dataset.inputs[:1]).round(3))
+low, high = model.test_interval
+print(f"test error {model.test:.1%} (95 % confidence interval {low:.1%} to {high:.1%}), {model.record.outcome}")
+print("probabilities of the first digit:", model.predict_proba(x[:1]).round(3))
 
-page = Path(tempfile.mkdtemp()) / "report.html"
-page.write_text(gw.report(result))
-print("report:", page)
+folder = Path(tempfile.mkdtemp())
+print("report:", model.report(folder / "report.html"))
+print("the same after loading:", (gw.load(model.save(folder / "run")).predict(x) == model.predict(x)).all())

@@ -10,8 +10,6 @@ import gradwise as gw
 draw = np.random.default_rng(0)
 x = draw.uniform(-3, 3, (600, 1))
 y = np.sin(2 * x) + 0.1 * draw.standard_normal((600, 1))
-dataset = gw.Dataset(x, y, gw.Numbers(("wave",)))
-
 model = eqx.nn.MLP(in_size=1, out_size=1, width_size=64, depth=2, activation=jax.nn.tanh, key=jax.random.key(0))
 
 
@@ -21,8 +19,7 @@ def loss(model, batch, key):
     return jnp.mean(batch.weights * jnp.where(error < 1, 0.5 * error**2, error - 0.5))
 
 
-recipe = gw.defaults.regression(
-    model=model, criterion=loss, optimiser=gw.Nesterov(learning_rate=0.05), stopping=gw.Patience(initial_epochs=50.0)
-)
-result = gw.fit(recipe, dataset, key=jax.random.key(0))
-print(f"R² on the test set: {result.metrics['test']['r2']:.3f}, {result.outcome}")
+stopping = gw.Patience(initial_epochs=50.0)
+trained = gw.fit(x, y, model=model, criterion=loss, optimiser=gw.Nesterov(0.05), stopping=stopping)
+print(f"R² on the test set: {trained.record.metrics['test']['r2']:.3f}, {trained.record.outcome}")
+print("sin(2) is about", trained.predict([[1.0]])[0])

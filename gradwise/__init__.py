@@ -1,10 +1,10 @@
 """gradwise: the practice of training neural networks, as software.
 
     import gradwise as gw
-    result = gw.fit(gw.defaults.classification(), dataset, key=jax.random.key(0))
-    gw.check(loss, model, batch)
+    model = gw.fit("houses.csv", target="price")                        one network
+    model = gw.search("houses.csv", target="price", budget="10min")     the best that ten minutes buy
+    gw.check(loss, model, batch)                                        is anything wrong?
     gw.Classifier().fit(X, y).score(X, y)
-    gw.AutoClassifier("10min").fit(X, y).study_
     gw.DenoisingAutoEncoder().fit(X).transform(X)
 
 Every public name is here, and one level below in the package it belongs to (`gw.optimisers.Sgd`). Names load on first

@@ -138,8 +138,9 @@ def follow_request(recipe: Recipe, options: DataRequest, kind: str) -> Recipe:
     """The recipe with early stopping by the requested metric, and a split by groups or time if there are any."""
     if options.metric and kind != "inputs":
         recipe = defaults.following(recipe, check_metric(options.metric, kind))
-    if options.group or options.time:
-        recipe = dataclasses.replace(recipe, split=GroupHoldOut() if options.group else TimeHoldOut())
+    split = GroupHoldOut if options.group else TimeHoldOut if options.time else None
+    if split is not None and not isinstance(recipe.split, split):
+        recipe = dataclasses.replace(recipe, split=split())
     return recipe
 
 

@@ -3,6 +3,7 @@
     with_options("gradwise fit iris", "--set model.dropout=0.3")      gradwise fit iris --set model.dropout=0.3
     with_options("gw.fit(data, target='y')", "--folds 10")            gw.fit(data, target="y", folds=10)
     as_check("gradwise fit iris --metric auc --drop id")              gradwise check iris --drop id
+    by_recipe("gradwise fit iris --set model.dropout=0.3", seed=7)    gw.fit("iris", seed=7, recipe=recipe)
 
 Commands are written with the options of the shell, because most runs have one; here they become arguments.
 """
@@ -10,13 +11,17 @@ Commands are written with the options of the shell, because most runs have one; 
 import ast
 import contextlib
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 # What `check` does not take, with a value each.
 _NOT_CHECKED = ("class_weight", "metric", "learner", "pretrain", "folds", "watch", "max_time", "range", "budget")
 _BY_PATH = ("set", "range")  # options that map paths to values
 _NOT_SEARCHED = ("folds", "watch", "max_time", "pretrain")
+# What the file of a recipe holds already.
+_IN_RECIPE = ("set", "recipe", "model", "optimiser", "criterion", "batches", "scaler", "stopping", "split")
+_FLAGS = ("--unsupervised", "--no-baselines")
+_WHOLE_NUMBERS = ("seed", "folds", "watch")
 
 
 def _typed(words: str) -> Any:
@@ -111,3 +116,41 @@ def as_check(command: str) -> str:
 def as_search(command: str) -> str:
     """The command that searches around what this one trains."""
     return _as_other(command, "search", _NOT_SEARCHED)
+
+
+def _arguments(words: Iterator[str]) -> dict[str, Any]:
+    """The options of a shell line as arguments; raises if one lacks its value, and at words that are no options."""
+    found: dict[str, list[str]] = {}
+    flags: dict[str, Any] = {}
+    for word in words:
+        name = word.removeprefix("--").replace("-", "_")
+        if not word.startswith("--") or not name.isidentifier():
+            raise ValueError(f"`{word}` is no option")
+        if word in _FLAGS:
+            flags[name] = True
+        else:
+            found.setdefault(name, []).append(next(words))
+    pairs = {"kind": dict(one.split("=", 1) for one in found.pop("kind"))} if "kind" in found else {}
+    single = {name: texts[0] if len(texts) == 1 else texts for name, texts in found.items()}
+    typed = {name: int(str(text)) if name in _WHOLE_NUMBERS else text for name, text in single.items()}
+    return {**typed, **pairs, **flags}
+
+
+def _called_from_shell(command: str) -> ast.Call | None:
+    """The call that does what a shell line of `gradwise fit` does; None for other lines."""
+    try:
+        program, verb, data, *options = shlex.split(command)
+        arguments = _arguments(iter(options))
+    except (ValueError, StopIteration):
+        return None
+    given = ", ".join([repr(data), *(f"{name}={value!r}" for name, value in arguments.items())])
+    return _call(f"gw.fit({given})") if (program, verb) == ("gradwise", "fit") else None
+
+
+def by_recipe(command: str, seed: int) -> str:
+    """The call of `gw.fit` that repeats a run by its `recipe`, which holds what the command set."""
+    call = _call(command) or _called_from_shell(command) or _call(f"gw.fit(data, seed={seed})")
+    assert call is not None
+    call.keywords = [one for one in call.keywords if one.arg not in _IN_RECIPE]
+    call.keywords.append(ast.keyword("recipe", ast.Name("recipe")))
+    return _written(call)

@@ -1,7 +1,7 @@
 """`search`: a learning algorithm whose only knob is the budget (row E1).
 
     space = gradwise.defaults.search_space(recipe)
-    study = gradwise.search(space, dataset, budget=Budget(seconds=600), key=jax.random.key(0))
+    study = run_study(space, dataset, budget=Budget(seconds=600), key=jax.random.key(0))
     study.best, study.winner, study.estimates.test, study.predictor.predict(rows)
 
 It splits the data once; trains the recommended recipe on every fold, then others near it, saving each trial when it

@@ -22,6 +22,7 @@ from gradwise.evaluation.baselines import compare_with_baselines
 from gradwise.evaluation.metrics import measure
 from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.records.fit import read_fit
+from gradwise.reporting.pages.provenance import python_lines
 from gradwise.runtime import keys
 from gradwise.specs.paths import trainable
 from gradwise.training.model_files import load_predictor
@@ -450,6 +451,23 @@ def test_python_finds_what_the_command_line_finds(table, gradwise):
     rows = gw.Dataset(dataset.inputs, dataset.targets, gw.Classes(np.arange(3)), name="X")
     assert _said(record) == _said(gw.fit(rows, recipe=record.recipe).record)
     assert record.evidence.verdict.kind
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--target", "kind", "--drop", "bed", "--metric", "log_loss", "--class-weight", "ann=1,bob=2,cyd=1"),
+        ("--target", "length", "--group", "bed", "--set", "split.test=0.3", "--kind", "colour=category"),
+    ],
+)
+def test_the_lines_in_the_report_repeat_the_run(words, table, gradwise, monkeypatch):
+    assert gradwise("fit", "flowers.csv", *words, *TINY, "--seed", "5", "--no-report", "--out", "run").code == 0
+    record, names = read_fit(Path("run")), {}
+    lines = "\n".join(python_lines(record)).replace("recipe.json", "run/recipe.json")
+    exec(lines, names)  # our own text
+    again = names["model"].record
+    assert (again.metrics, again.seed, again.recipe) == (record.metrics, 5, record.recipe)
+    assert again.data.rows == record.data.rows
 
 
 def test_a_column_that_gives_the_target_away_is_named(here, gradwise):

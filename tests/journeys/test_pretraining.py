@@ -16,6 +16,7 @@ from gradwise.journeys import progress_bar
 from gradwise.models.mlp import MlpNetwork
 from gradwise.pretraining.stack import Pretrained
 from gradwise.records.fit import read_fit
+from gradwise.reporting.pages.provenance import python_lines
 from gradwise.training.model_files import load_predictor
 
 SHORT = ("--set", "stopping=Off", "--set", "stopping.epochs=3")
@@ -121,7 +122,7 @@ def test_a_pretrained_run_leaves_a_network_that_predicts(place, gradwise):
     page = Path("pretrained/report.html").read_text()
     assert "Layer 1: denoising, 10 units" in page
     assert "Layer 2: plain, 6 units" in page
-    assert "fit_pretrained(whole, dataset, recipe.model.layers" in page
+    assert "pretrain=&#34;denoising:10,plain:6&#34;, recipe=recipe" in page
 
 
 @pytest.mark.slow
@@ -137,13 +138,9 @@ def test_the_kept_command_repeats_a_pretrained_run(place, gradwise):
 
 
 def test_the_python_lines_of_the_report_repeat_it_too(place):
-    from gradwise.reporting.pages.provenance import python_lines
-
-    result = result_of("pretrained")
-    names: dict = {}
-    lines = python_lines(result["data"]["command"], 0)
-    exec("\n".join(lines).replace("recipe.json", "pretrained/recipe.json"), names)  # our own text
-    assert names["result"].metrics["test"] == pytest.approx(result["metrics"]["test"])
+    record, names = read_fit(Path("pretrained")), {}
+    exec("\n".join(python_lines(record)).replace("recipe.json", "pretrained/recipe.json"), names)  # our own text
+    assert names["model"].record.metrics["test"] == pytest.approx(record.metrics["test"])
 
 
 def test_ctrl_c_in_a_layer_keeps_it_and_resume_ends_with_the_same_bits(place, gradwise, monkeypatch):

@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from gradwise.records.commands import as_check, as_search, with_options
+from gradwise.records.commands import as_check, as_search, by_recipe, with_options
 
 
 def test_knobs_of_a_part_are_left_out() -> None:
@@ -69,3 +69,27 @@ def test_a_check_keeps_the_data_and_the_recipe(command: str, wanted: str) -> Non
 def test_a_search_leaves_out_what_only_a_training_takes() -> None:
     assert as_search("gradwise fit iris --folds 5 --set a=1 --max-time 9s") == "gradwise search iris --set a=1"
     assert as_search('gw.fit(data, target="y", folds=5)') == 'gw.search(data, target="y")'
+
+
+SHELL = "gradwise fit 'my houses.csv' --target price --kind zip=category --seed 7 --set model.dropout=0.3"
+CALL = 'gw.fit(data, targets, seed=7, optimiser=..., set={"model.dropout": 0.3})'
+
+
+@pytest.mark.parametrize(
+    ("command", "call"),
+    [
+        (SHELL, 'gw.fit("my houses.csv", target="price", seed=7, kind={"zip": "category"}, recipe=recipe)'),
+        (
+            "gradwise fit x.csv --drop a --drop b --unsupervised --no-baselines",
+            'gw.fit("x.csv", drop=["a", "b"], unsupervised=True, no_baselines=True, recipe=recipe)',
+        ),
+        (CALL, "gw.fit(data, targets, seed=7, recipe=recipe)"),
+        ("gradwise search digits --seed 1", "gw.fit(data, seed=3, recipe=recipe)"),
+        ("gradwise fit 'unclosed", "gw.fit(data, seed=3, recipe=recipe)"),
+        ("gradwise fit a --seed", "gw.fit(data, seed=3, recipe=recipe)"),
+        ("gradwise fit a b=c d", "gw.fit(data, seed=3, recipe=recipe)"),
+        ("", "gw.fit(data, seed=3, recipe=recipe)"),
+    ],
+)
+def test_a_recipe_holds_the_knobs_and_parts(command: str, call: str) -> None:
+    assert by_recipe(command, seed=3) == call

@@ -1,24 +1,26 @@
 """How a run was made: the data as read, the recipe knob by knob, and the commands that repeat it."""
 
 import dataclasses
-import shlex
+import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
+from ...records.commands import by_recipe
 from ...records.data_read import DataRead
 from ...records.finding import Finding
 from ...records.fit import Fit
+from ...runtime.errors import RequestError
 from ...specs.chapter_rows import ROWS
 from ...specs.knobs import Declaration
 from ...specs.paths import knobs, parts
+from ...specs.serialisation import from_json, to_json
 from .. import wording
 from ..blocks import Block, Cell, CodeLines, HeadingRow, Items, Notice, Prose, Row, Table
 
-_FLAGS = {"--unsupervised"}  # options of the command that take no value
-_READING = ("task", "group", "time", "weight", "test")  # options that `ReadRequest` knows by the same name
+_ARGUMENT = r"^gw\.fit\((?:\w+, )?%s[,)]"  # an object of the caller's, among the first two arguments
 
 
 def chapter_row(row: str) -> str:
@@ -143,68 +145,35 @@ def recipe_blocks(record: Fit) -> Iterator[Block]:
     yield Table("", header, tuple(_recipe_rows(record.recipe)), wordy=True)
 
 
-def _request(command: str) -> tuple[str, dict[str, list[str]]]:
-    """The data and the options of the shell line; nothing where it is not one of `gradwise fit`."""
+def _can_be_read(recipe: Any) -> bool:
+    """Whether the file of the recipe is all that it takes, without code of the user's own."""
     try:
-        line = shlex.split(command)
-    except ValueError:
-        return "", {}
-    if line[:2] != ["gradwise", "fit"] or len(line) < 3:
-        return "", {}
-    options: dict[str, list[str]] = {}
-    rest = iter(line[3:])
-    for name in rest:
-        value = "" if name in _FLAGS else next(rest, None)
-        if value is None:
-            return "", {}
-        options.setdefault(name, []).append(value)
-    return line[2], options
+        from_json(to_json(recipe))
+    except RequestError:
+        return False
+    return True
 
 
-def _pairs(texts: list[str]) -> dict[str, str]:
-    return {key: value for key, _, value in (text.partition("=") for text in texts)}
-
-
-def python_lines(command: str, seed: int) -> list[str]:
-    """The same run in Python; the recipe comes from the file beside the report, and holds what `--set` changed."""
-    data, options = _request(command)
-    asked: list[str] = []
-    for option, name in (("--target", "targets"), ("--drop", "drop")):
-        asked += [f"{name}={tuple(options[option])!r}"] if option in options else []
-    asked += [f"kinds={_pairs(options['--kind'])!r}"] if "--kind" in options else []
-    asked += [f"{name}={options[f'--{name}'][-1]!r}" for name in _READING if f"--{name}" in options]
-    given = [f"key=jax.random.key({seed})"]
-    given += [f"metric={options['--metric'][-1]!r}"] if "--metric" in options else []
-    if weights := options.get("--class-weight"):
-        by_class = {name: float(value) for name, value in _pairs(weights[-1].split(",")).items() if value}
-        given.append(f"class_weight={by_class or weights[-1]!r}")
-    asked += ["unsupervised=True"] if {"--unsupervised", "--learner"} & set(options) else []
-    source = f"gw.read({data!r}, gw.ReadRequest({', '.join(asked)}))" if data else "...  # the data set of this run"
-    last = [f"result = gw.fit(recipe, dataset, {', '.join(given)})"]
-    layered = "--pretrain" in options
-    if layered:
-        last = [
-            "whole = dataclasses.replace(recipe, model=recipe.model.mlp)",
-            f"result, stack = gw.fit_pretrained(whole, dataset, recipe.model.layers, {', '.join(given)})",
-        ]
-    return [
-        *(["import dataclasses"] if layered else []),
-        "import jax",
-        "import gradwise as gw",
-        "",
-        f"dataset = {source}",
-        'with open("recipe.json") as file:  # beside this report',
-        "    recipe = gw.from_json(file.read())",
-        *last,
-    ]
+def python_lines(record: Fit) -> list[str]:
+    """The run again, in Python. What only the user has, such as data in memory, is left open as `...`."""
+    command = record.data.command
+    written = _can_be_read(record.recipe)
+    call = by_recipe(command, record.seed) if written or not command.startswith("gw.") else command
+    lines = ["import gradwise as gw", ""]
+    lines += [f"{name} = ...  # as in this run" for name in ("data", "targets") if re.search(_ARGUMENT % name, call)]
+    if "recipe=recipe" in call and not written:
+        lines.append("recipe = ...  # the recipe of this run, with code of your own")
+    elif written:
+        lines += ['with open("recipe.json") as file:  # beside this report', "    recipe = gw.from_json(file.read())"]
+    return [*lines, f"model = {call}"]
 
 
 def repeat_blocks(record: Fit) -> Iterator[Block]:
     """The lines that repeat the run, and on what it ran."""
     command = record.data.command
-    if command:
+    if command.startswith("gradwise "):
         yield CodeLines("In the shell", command)
-    yield CodeLines("In Python", "\n".join(python_lines(command, record.seed)))
+    yield CodeLines("In Python", "\n".join(python_lines(record)))
     machine = {name: wording.clean(value) for name, value in record.machine.items() if value}
     facts = [f"seed {record.seed}", f"gradwise {wording.clean(record.version)}"]
     for name, form in (("jax", "JAX {}"), ("python", "Python {}"), ("cores", "{} cores")):

@@ -1,7 +1,7 @@
 """Choosing between feature learners (row E20): by the learner's own score, or by a linear probe of a target.
 
-    gradwise.search(space, dataset, key=key)                                  denoising error, pseudo-likelihood, ...
-    gradwise.search(space, dataset, metric="probe_error_rate", key=key)       how well a linear probe tells the classes
+    gw.search(X, unsupervised=True)                                 denoising error, pseudo-likelihood, ...
+    gw.search(X, y, unsupervised=True, metric="probe_error_rate")   how well a linear probe tells the classes
 
 The reconstruction error is never used to choose: it falls with every added unit. Features of several networks cannot
 be averaged, so the network of the best trial is used.

@@ -3,14 +3,20 @@
 import dataclasses
 
 import jax
+import optax
 import pytest
 
-import gradwise.journeys.fit
+import gradwise
 from gradwise.records.data_read import DataRead
-from gradwise.reporting.blocks import Cell, HeadingRow, Prose, Table
-from gradwise.reporting.pages.provenance import chapter_row, data_blocks, python_lines, recipe_blocks
+from gradwise.reporting.blocks import Cell, CodeLines, HeadingRow, Prose, Table
+from gradwise.reporting.pages.provenance import (
+    chapter_row,
+    data_blocks,
+    python_lines,
+    recipe_blocks,
+    repeat_blocks,
+)
 from gradwise.specs.paths import knobs
-from gradwise.specs.serialisation import to_json
 
 
 def rows_of(blocks):
@@ -83,26 +89,44 @@ def test_no_data_says_nothing():
     assert list(data_blocks(DataRead())) == []
 
 
-def test_the_python_lines_repeat_the_run(classes_record, tmp_path, monkeypatch):
-    """They are run, up to the training itself, which is caught."""
-    caught = {}
-    monkeypatch.setattr(
-        gradwise.journeys.fit, "fit", lambda recipe, dataset, **given: caught.update(given, recipe=recipe, data=dataset)
-    )
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "recipe.json").write_text(to_json(classes_record.recipe))
-    (tmp_path / "it's.csv").write_text("a,b,c\n" + "\n".join(f"{i},{i % 3},{'xy'[i % 2]}" for i in range(20)))
-    command = "gradwise fit 'it'\"'\"'s.csv' --target c --drop b --metric log_loss --class-weight x=1,y=2 --seed 7"
-    exec("\n".join(python_lines(command, seed=7)), {})
-    assert caught["recipe"] == classes_record.recipe
-    assert caught["data"].task.kind == "classes"
-    assert [column.name for column in caught["data"].columns] == ["a"]
-    assert (caught["metric"], caught["class_weight"]) == ("log_loss", {"x": 1.0, "y": 2.0})
-    assert jax.random.key_data(caught["key"]).tolist() == jax.random.key_data(jax.random.key(7)).tolist()
+def with_command(record, command):
+    return dataclasses.replace(record, data=dataclasses.replace(record.data, command=command))
 
 
-@pytest.mark.parametrize("command", ["", "gradwise fit 'unclosed", "make demo", "gradwise fit a b"])
-def test_a_line_that_is_not_understood_leaves_the_data_open(command):
-    lines = python_lines(command, seed=0)
-    assert any(line.startswith("dataset = ...") for line in lines)
-    compile("\n".join(lines), "lines", "exec")
+@pytest.mark.parametrize(
+    ("command", "lines"),
+    [
+        ("gradwise fit digits --seed 7", ['model = gw.fit("digits", seed=7, recipe=recipe)']),
+        ("", ["data = ...  # as in this run", "model = gw.fit(data, seed=0, recipe=recipe)"]),
+        (
+            "gw.fit(data, targets, optimiser=..., seed=7)",
+            [
+                "data = ...  # as in this run",
+                "targets = ...  # as in this run",
+                "model = gw.fit(data, targets, seed=7, recipe=recipe)",
+            ],
+        ),
+    ],
+)
+def test_the_python_lines_take_the_recipe_from_its_file(command, lines, classes_record):
+    told = python_lines(with_command(classes_record, command))
+    read = ['with open("recipe.json") as file:  # beside this report', "    recipe = gw.from_json(file.read())"]
+    assert told == ["import gradwise as gw", "", *lines[:-1], *read, lines[-1]]
+    compile("\n".join(told), "lines", "exec")
+
+
+def test_code_of_the_user_s_own_is_left_open(classes_record):
+    recipe = dataclasses.replace(classes_record.recipe, optimiser=optax.adam(1e-3))
+    own = dataclasses.replace(classes_record, recipe=recipe)
+    call = "gw.fit(data, optimiser=..., seed=7)"
+    assert python_lines(with_command(own, call))[2:] == ["data = ...  # as in this run", f"model = {call}"]
+    assert "recipe = ...  # the recipe of this run, with code of your own" in python_lines(with_command(own, ""))
+
+
+def test_a_run_of_python_has_no_line_of_the_shell(classes_record):
+    def titles(command):
+        blocks = repeat_blocks(with_command(classes_record, command))
+        return [block.caption for block in blocks if isinstance(block, CodeLines)]
+
+    assert titles("gradwise fit digits") == ["In the shell", "In Python"]
+    assert titles("gw.fit(data, seed=7)") == ["In Python"]
