@@ -2,6 +2,7 @@
 
 import json
 import struct
+import time
 
 import pytest
 from wandb.proto.wandb_internal_pb2 import Record
@@ -15,9 +16,18 @@ _COMPLETE = {1, 4}  # kinds of pieces with which a record ends
 
 
 def records(folder):
-    """The records of the one offline run in a folder."""
+    """The records of the one offline run in a folder. W&B writes them from a process of its own, the exit last."""
     [path] = folder.glob("wandb/offline-run-*/*.wandb")
-    data, at, whole = path.read_bytes(), _HEADER, b""
+    for _ in range(300):
+        found = list(_records(path.read_bytes()))
+        if any(one.HasField("exit") for one in found):
+            break
+        time.sleep(0.1)
+    return found
+
+
+def _records(data):
+    at, whole = _HEADER, b""
     while at + _HEADER <= len(data):
         if (left := _BLOCK - at % _BLOCK) < _HEADER:
             at += left

@@ -100,10 +100,8 @@ def test_fewer_than_twenty_rows_are_warned_of_once() -> None:
 )
 @pytest.mark.parametrize("verb", ["fit", "search", "check"])
 def test_what_cannot_be_learned_is_refused_in_one_line(verb: str, words: str, dataset: Dataset) -> None:
-    recipe = gw.defaults.for_data(dataset)
-    first = gw.defaults.search_space(recipe, dataset) if verb == "search" else recipe
     with pytest.raises(RequestError, match=words) as refusal:
-        getattr(gw, verb)(first, dataset, key=jax.random.key(0))
+        getattr(gw, verb)(dataset)
     assert "\n" not in str(refusal.value)
 
 
@@ -120,11 +118,8 @@ def test_what_was_found_twice_is_told_once() -> None:
 
 def test_fit_and_check_report_the_same_of_the_data(tmp_path: Path) -> None:
     dataset = _read(tmp_path, id=np.arange(ROWS) * 3, m=[None] * ROWS).take(np.arange(18))
-    recipe = gw.defaults.for_data(dataset, stopping=gw.training.Off(epochs=2))
-    for found in (
-        gw.fit(recipe, dataset, key=jax.random.key(0)).findings,
-        gw.check(recipe, dataset, key=jax.random.key(0), only="data").findings,
-    ):
+    short = {"stopping.epochs": 2}
+    for found in (gw.fit(dataset, set=short).record.findings, gw.check(dataset, set=short, only="data").findings):
         codes = [one.code for one in found if one.level == "warning"]
         assert {"GW203", "GW214"} <= set(codes)
         assert "column `m` has no values: dropped." in [one.what for one in found]
