@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from .. import defaults
-from ..checking.data.as_read import find_as_read, join_findings
+from ..checking.data.as_read import find_as_read, join_findings, refuse_unlearnable
 from ..checking.data.data import find_data, from_dataset, measure_data
 from ..data.reading.read import ReadRequest, read
 from ..data.scaling import kind_of_inputs
@@ -265,6 +265,7 @@ def read_data(options: FitRequest) -> tuple[Dataset, Resolved]:
         dataset = dataset.without_targets()
         check_metric(options.metric, dataset.task.kind, criterion.measured())
     refuse_targetless(criterion, dataset)
+    refuse_unlearnable(dataset)
     criterion.check_task(dataset.task)
     check_network(resolved.recipe, dataset)
     check_layers(resolved.recipe, dataset)

@@ -125,3 +125,16 @@ def test_the_gain_is_compared_row_by_row() -> None:
     assert gain_interval("error_rate", task, theirs, ours, targets) == pytest.approx((-high, -low))
     wider = gain_interval("error_rate", task, ours, theirs, targets, level=0.99)
     assert wider[0] < low < high < wider[1]
+
+
+def test_a_column_without_values_among_the_training_rows_is_no_obstacle() -> None:
+    empty = np.where(np.arange(4) == 2, np.nan, TRAIN.inputs)
+    beside = compare_with_baselines(dataclasses.replace(TRAIN, inputs=empty), TEST, "error_rate", CHANCE)
+    assert [one.name for one in beside] == [LINEAR, BOOSTING]
+    assert all(one.metrics["error_rate"] < 0.2 for one in beside)
+
+
+def test_values_that_a_baseline_refuses_cost_that_baseline_alone() -> None:
+    huge = np.where(np.arange(4) == 2, 1e300, TRAIN.inputs)
+    beside = compare_with_baselines(dataclasses.replace(TRAIN, inputs=huge), TEST, "error_rate", CHANCE)
+    assert [one.name for one in beside] in ([BOOSTING], [LINEAR, BOOSTING])
