@@ -2,15 +2,13 @@
 
 import dataclasses
 import math
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ..records.outcome import Outcome
+from ..runtime.interruption import listening
 from ..runtime.progress import silent
 from ..tracing.flow_monitor import FlowMonitor
 from . import checkpoint
@@ -38,29 +36,6 @@ class RunOptions:
     watch: Watch = silent
     settled: bool = False
     monitor: FlowMonitor | None = None
-
-
-@contextmanager
-def listening() -> Iterator[threading.Event]:
-    """While active, the first Ctrl-C ends the loop after the current interval; a second one is immediate.
-
-    An exception in the middle of an interval would lose the state, whose buffers the interval has taken over.
-    """
-    asked = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield asked
-        return
-
-    def ask(number: int, frame: Any) -> None:
-        if asked.is_set():
-            raise KeyboardInterrupt
-        asked.set()
-
-    before = signal.signal(signal.SIGINT, ask)
-    try:
-        yield asked
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _ending(line: dict[str, Any], problem: Problem, seconds: float, options: RunOptions, asked: bool) -> Outcome | None:

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -29,7 +28,7 @@ from gradwise.specs.knobs import knob
 from gradwise.specs.priors import Uniform
 from gradwise.training import checkpoint
 from gradwise.training.interval import interval
-from gradwise.training.loop import RunOptions, listening, run_intervals
+from gradwise.training.loop import RunOptions, run_intervals
 from gradwise.training.state import State
 from gradwise.training.stopping import Off, Patience
 
@@ -234,19 +233,6 @@ def test_a_second_interrupt_is_immediate(start: Start) -> None:
     with pytest.raises(KeyboardInterrupt):
         run_intervals(*start(**LONG), RunOptions(watch=interrupt_twice), "")
     assert signal.getsignal(signal.SIGINT) is before
-
-
-def test_outside_the_main_thread_nothing_is_listened_to() -> None:
-    told = []
-
-    def work() -> None:
-        with listening() as asked:
-            told.append(asked.is_set())
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert told == [False]
 
 
 KILLED = """

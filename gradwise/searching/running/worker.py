@@ -111,7 +111,8 @@ def work(link: Any) -> None:
 
 def main() -> None:
     """Connects to the address on the command line with the key on standard input."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one who asks; it says when to end
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # they reach the whole group of processes: it is
+        signal.signal(number, signal.SIG_IGN)  # for the one that started this one to say when to end
     key = sys.stdin.buffer.read()
     try:
         work(connection.Client(sys.argv[1], "AF_UNIX", authkey=key))

@@ -164,7 +164,7 @@ def test_a_linked_folder_is_refused_in_a_line(tmp_path: Path) -> None:
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / "3.safetensors.partial").touch()
     (tmp_path / "contenders").symlink_to(tmp_path / "theirs")
-    with pytest.raises(WorkError, match="contenders is a symbolic link. Replace it with a folder"):
+    with pytest.raises(WorkError, match="contenders is a symbolic link"):
         Contenders(tmp_path)
     assert (tmp_path / "theirs" / "3.safetensors.partial").exists()
 
