@@ -61,7 +61,7 @@ class _ParentModules:
         return importlib.machinery.PathFinder.find_spec(name, self.folders[name])
 
 
-def main() -> None:
+def run_module() -> None:
     """Runs the module on the command line with the arguments that follow it."""
     folders, module = json.loads(sys.argv[1]), sys.argv[2]
     del sys.argv[1:3]
@@ -70,4 +70,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_module()
