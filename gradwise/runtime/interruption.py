@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any
 
 # Windows has no SIGHUP.
-_ENDING = (signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
+ENDING_SIGNALS = (signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
 
 
 class EndingProgram:
@@ -63,7 +63,7 @@ def _handling(numbers: list[signal.Signals], handler: Callable[[int, FrameType |
 def _free() -> list[signal.Signals]:
     """Those of our signals that nobody else ignores or handles."""
     ours = (signal.SIG_DFL, *(program.interrupt for program in _programs))
-    return [number for number in _ENDING if signal.getsignal(number) in ours]
+    return [number for number in ENDING_SIGNALS if signal.getsignal(number) in ours]
 
 
 def _in_main_thread() -> bool:
