@@ -45,8 +45,9 @@ def _announce_run(run: Written[Fit], request: FolderRequest) -> int:
     if result.outcome.failed:
         raise WorkError(f"the run {result.outcome}; {folder} holds the state before that. Lower the learning rate.")
     if result.outcome.name == "interrupted":
-        say(f"error: {result.outcome}; the best model so far is in {folder}. Continue with --out {folder} --resume.")
-        return 130
+        raise KeyboardInterrupt(
+            f"{result.outcome}; the best model so far is in {folder}. Continue with --out {folder} --resume."
+        )
     return 0
 
 
@@ -63,8 +64,7 @@ def _announce_study(run: Written[Study], request: FolderRequest, resumable: bool
         show_study(study, folder, run.report)
     if study.outcome == "interrupted":
         again = f" Continue with: gradwise search --out {folder} --resume." if resumable else ""
-        say(f"error: interrupted after {len(study.trials)} trials; results so far are in {folder}.{again}")
-        return 130
+        raise KeyboardInterrupt(f"interrupted after {len(study.trials)} trials; results so far are in {folder}.{again}")
     if study.best is None:
         why = next((one.what for one in study.findings if one.level == "error"), "no trial produced a model.")
         raise WorkError(f"{why.rstrip('.')}. All trials are saved in {folder}.")

@@ -14,7 +14,7 @@ typer's own, is handled in the same place:
 |--------------------------------------------|------|---------------------------------|
 | the request was wrong                      | 2    | error: what, where, what to do  |
 | the work failed (diverged, disk full, ...) | 1    | error: what, where, what to do  |
-| Ctrl-C                                     | 130  | error: interrupted, ...         |
+| Ctrl-C (SIGTERM: 143, SIGHUP: 129)         | 130  | error: interrupted, ...         |
 | a bug in gradwise                          | 1    | its traceback                   |
 """
 
@@ -34,6 +34,7 @@ from ..journeys.requests import study_requests, training_requests
 from ..journeys.requests.options import ARGUMENT, Option, Request, flag_of
 from ..journeys.requests.values import read_flag
 from ..runtime.errors import RequestError, WorkError, nearest
+from ..runtime.interruption import EndingProgram, ending_program
 
 Work = Callable[[], int]
 REQUESTS: tuple[type[Request], ...] = (
@@ -163,8 +164,8 @@ def _out_of_memory(problem: BaseException) -> bool:
     return isinstance(problem, MemoryError) or (of_jax and "RESOURCE_EXHAUSTED" in str(problem))
 
 
-def _failure(problem: BaseException, argv: Sequence[str]) -> tuple[int, str] | None:
-    """The exit code and message of an error, or None for a bug in gradwise."""
+def _failure(problem: BaseException, argv: Sequence[str], interrupted: int) -> tuple[int, str] | None:
+    """The exit code and message of an error, or None for a bug in gradwise. An interruption has this code."""
     if isinstance(problem, RequestError):
         return 2, str(problem)
     if isinstance(problem, WorkError):
@@ -172,7 +173,7 @@ def _failure(problem: BaseException, argv: Sequence[str]) -> tuple[int, str] | N
     if isinstance(problem, _click.ClickException):
         return 2, _usage(problem, argv)
     if isinstance(problem, KeyboardInterrupt):
-        return 130, str(problem) or "interrupted. Everything saved so far is intact."
+        return interrupted, str(problem) or "interrupted. Everything saved so far is intact."
     if _out_of_memory(problem):
         return 1, "out of memory. Use fewer rows or columns, a smaller network, or a larger machine."
     if isinstance(problem, RecursionError):
@@ -194,11 +195,8 @@ def _as_program() -> None:
             stream.reconfigure(errors="replace")
 
 
-def run_program(argv: Sequence[str] | None = None) -> int:
-    """Runs the program and returns its exit code. Only bugs in gradwise raise."""
-    if argv is None:
-        _as_program()
-        argv = sys.argv[1:]
+def _run(argv: Sequence[str], ending: EndingProgram) -> int:
+    """Runs the command of these words, and reports how it failed."""
     command = typer.main.get_command(build_app(argv))
     try:
         work = command.main(args=list(argv) or ["--help"], prog_name="gradwise", standalone_mode=False)
@@ -210,13 +208,22 @@ def run_program(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except BaseException as problem:
-        failure = _failure(problem, argv)
+        failure = _failure(problem, argv, ending.exit_code)
         if failure is None:
             raise
         code, line = failure
         text = "".join(c if c.isprintable() else "\ufffd" for c in " ".join(line.split()))
         print(f"error: {text}", file=sys.stderr)
         return code
+
+
+def run_program(argv: Sequence[str] | None = None) -> int:
+    """Runs the program and returns its exit code. Only bugs in gradwise raise."""
+    if argv is None:
+        _as_program()
+        argv = sys.argv[1:]
+    with ending_program() as ending:
+        return _run(argv, ending)
 
 
 if __name__ == "__main__":

@@ -234,14 +234,27 @@ def measure(
     return {name: getattr(found, name)(weights) for name in names}
 
 
-def wilson(errors: float, count: int) -> tuple[float, float]:
-    """Wilson's 95 % confidence interval for an error rate: right also when no error was seen."""
-    from scipy.stats import binomtest
+def wilson(errors: float, count: float) -> tuple[float, float]:
+    """Wilson's 95 % confidence interval for an error rate: right also when no error was seen.
+
+    Neither number needs to be whole: weighted examples are worth an effective number of them.
+    """
+    from scipy.stats import norm
 
     if count == 0 or math.isnan(errors):
         return (0.0, 1.0)
-    ends = binomtest(round(errors), count).proportion_ci(0.95, "wilson")
-    return (float(ends.low), float(ends.high))
+    rate, spread = min(1.0, max(0.0, errors / count)), float(norm.ppf(0.975)) ** 2 / count
+    centre = rate + spread / 2
+    half = math.sqrt(spread * (rate * (1.0 - rate) + spread / 4))
+    low, high = (centre - half) / (1.0 + spread), (centre + half) / (1.0 + spread)
+    return (max(0.0, low) if rate > 0 else 0.0, min(1.0, high) if rate < 1 else 1.0)
+
+
+def effective_count(weights: np.ndarray) -> float:
+    """(sum w)^2 / sum w^2: how many examples of equal weight tell as much; 0 where none has a positive weight."""
+    positive = np.asarray(weights, np.float64)[np.asarray(weights) > 0]
+    share = positive / positive.max() if len(positive) else positive  # the squares of tiny weights would be 0
+    return float(share.sum() ** 2 / (share**2).sum()) if len(share) else 0.0
 
 
 def interval_of_mean(values: np.ndarray) -> tuple[float, float]:
@@ -280,11 +293,18 @@ def bootstrap_interval(
 def metric_interval(
     name: str, task: Task, predictions: np.ndarray, targets: np.ndarray, weights: np.ndarray | None = None
 ) -> tuple[float, float]:
-    """A 95 % confidence interval for one metric: Wilson's for error rates and accuracy, else the bootstrap."""
-    if name in COUNTED and task.kind == "classes" and weights is None and len(targets):
-        right = predictions.argmax(1) == targets
-        return wilson(float((right == (name == "accuracy")).sum()), len(targets))
-    if len(targets) < 2:
+    """A 95 % confidence interval for one metric: Wilson's for error rates and accuracy, else the bootstrap.
+
+    Weighted rows count as their effective number, and a row of weight 0 not at all.
+    """
+    given = np.ones(len(targets)) if weights is None else np.asarray(weights, np.float64)
+    if not (given > 0).any():
+        return (math.nan, math.nan)
+    if name in COUNTED and task.kind == "classes":
+        counted = (predictions.argmax(1) == targets) == (name == "accuracy")
+        count = effective_count(given)
+        return wilson(float(np.average(counted, weights=given)) * count, count)
+    if (given > 0).sum() < 2:
         return (math.nan, math.nan)
     return _resampled(getattr(_results(task, predictions, targets), name), name, len(targets), weights, 0.95)
 

@@ -21,6 +21,7 @@ from ..records.study_analysis import Analysis
 from ..records.trial import Trial
 from ..runtime import compilation, keys, machine_description
 from ..runtime.errors import RequestError
+from ..runtime.interruption import listening
 from ..searching.comparison.challenge import challenge, compare
 from ..searching.comparison.seeds import seed_distribution
 from ..searching.running.evaluation_data import EvaluationData
@@ -30,7 +31,6 @@ from ..searching.selection.study_findings import describe_evaluation_data
 from ..specs.adapters import as_criterion
 from ..specs.priors import Choice
 from ..specs.search_space import Dimension, Space
-from ..training.loop import listening
 from .data_and_recipe import start_device
 from .folders import run_folder as folders
 from .folders.study_folder import publish_study, workplace

@@ -34,13 +34,13 @@ from ..records.used_rows import UsedRows
 from ..runtime import compilation, keys, machine_description
 from ..runtime.errors import RequestError, WorkError
 from ..runtime.files import write_whole
+from ..runtime.interruption import listening
 from ..runtime.progress import silent
 from ..specs.adapters import as_criterion
 from ..specs.dataset import Dataset
 from ..specs.recipe import Recipe
 from ..specs.search_space import Space
 from ..training.checkpoint import digest
-from ..training.loop import listening
 from ..training.model_files import MODEL
 from ..training.population import enter, program_signature
 from ..training.prepare import CLASS_WEIGHTS, weights_of_classes

@@ -109,6 +109,7 @@ class Inputs:
 Task = Classes | Labels | Numbers | Inputs
 
 FEW_ROWS = 20  # fewer rows than this are too few to spare some: a validation set of 3 rows tells nothing
+LARGEST_TARGET = 1e30  # predictions are numbers of single precision, which end at 3e38, and may overshoot
 UNLABELLED = -1  # the class of an example whose class is not known; a number or label that is not known is NaN
 
 
@@ -133,6 +134,12 @@ def _check_targets(targets: np.ndarray, task: Task) -> None:
     elif np.any(np.isinf(targets)):
         row = int(np.argmax(np.isinf(targets).any(axis=1)))
         raise RequestError(f"the target of row {row} is infinite. Remove such rows.")
+    elif np.any(np.abs(targets) > LARGEST_TARGET):
+        row = int(np.argmax((np.abs(targets) > LARGEST_TARGET).any(axis=1)))
+        raise RequestError(
+            f"the target of row {row} is {np.nanmax(np.abs(targets[row])):.3g} in size, too large to predict in single "
+            f"precision: at most {LARGEST_TARGET:.0e}. Divide the target by a power of ten, or take its logarithm."
+        )
 
 
 @dataclass(frozen=True)

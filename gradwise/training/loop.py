@@ -2,15 +2,13 @@
 
 import dataclasses
 import math
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ..records.outcome import Outcome
+from ..runtime.interruption import listening
 from ..runtime.progress import silent
 from ..tracing.flow_monitor import FlowMonitor
 from . import checkpoint
@@ -25,10 +23,10 @@ Watch = Callable[[dict[str, Any]], None]
 class RunOptions:
     """How to run, as opposed to what to train: none of this changes a number in the result.
 
-    Checkpoints go into `folder` every `checkpoint_seconds` between intervals and at the end; `watch` is called with
-    each row of the history, and if it raises, a checkpoint is written first. A run that is `settled` when its time is
-    out is not resumed, because others depend on it. `monitor` records the flow of signals between updates, for the
-    record of the run.
+    Checkpoints go into `folder` between intervals, first within two seconds, then every `checkpoint_seconds`, and at
+    the end; `watch` is called with each row of the history, and if it raises, a checkpoint is written first. A run that
+    is `settled` when its time is out is not resumed, because others depend on it. `monitor` records the flow of signals
+    between updates, for the record of the run.
     """
 
     folder: Path | None = None
@@ -38,29 +36,6 @@ class RunOptions:
     watch: Watch = silent
     settled: bool = False
     monitor: FlowMonitor | None = None
-
-
-@contextmanager
-def listening() -> Iterator[threading.Event]:
-    """While active, the first Ctrl-C ends the loop after the current interval; a second one is immediate.
-
-    An exception in the middle of an interval would lose the state, whose buffers the interval has taken over.
-    """
-    asked = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield asked
-        return
-
-    def ask(number: int, frame: Any) -> None:
-        if asked.is_set():
-            raise KeyboardInterrupt
-        asked.set()
-
-    before = signal.signal(signal.SIGINT, ask)
-    try:
-        yield asked
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _ending(line: dict[str, Any], problem: Problem, seconds: float, options: RunOptions, asked: bool) -> Outcome | None:
@@ -79,6 +54,24 @@ def _ending(line: dict[str, Any], problem: Problem, seconds: float, options: Run
     if seconds >= options.max_seconds:
         return Outcome("out_of_time", age)
     return None
+
+
+FIRST_SAVE_SECONDS = 2.0  # whoever kills a run finds that it can be resumed, unless it had just begun
+
+
+class _SaveTimes:
+    """When checkpoints are due: the first soon after the run began, then every so many seconds."""
+
+    def __init__(self, begun: float, seconds: float):
+        self.last, self.seconds, self.wait = begun, seconds, min(seconds, FIRST_SAVE_SECONDS)
+
+    def is_due(self, now: float, call_seconds: float) -> bool:
+        """Whether to save now, after a call that took this long: the first is early rather than a call too late."""
+        margin = 0.0 if self.wait == self.seconds else call_seconds
+        return now - self.last + margin >= self.wait
+
+    def saved(self, now: float) -> None:
+        self.last, self.wait = now, self.seconds
 
 
 CALL_SECONDS = 0.2  # how long one call of the compiled program should take: short enough to watch and to interrupt
@@ -118,7 +111,8 @@ def run_intervals(
     state = saved.state if saved else state
     if saved and saved.ended:  # killed after its end and before anybody was told
         return state, monitor.columns, saved.ended, earlier
-    begun = last_saved = time.monotonic()
+    begun = time.monotonic()
+    times = _SaveTimes(begun, options.checkpoint_seconds)
 
     def save(outcome: Outcome | None) -> None:
         if options.folder:
@@ -134,8 +128,9 @@ def run_intervals(
         while True:
             begun_call = time.monotonic()
             state, rows = intervals(problem, state, *left.next())
-            lines = monitor.add(rows, earlier + begun_call - begun, earlier + time.monotonic() - begun)
-            left.took(len(lines), lines[-1]["updates"], time.monotonic() - begun_call)
+            ended_call = time.monotonic()
+            lines = monitor.add(rows, earlier + begun_call - begun, earlier + ended_call - begun)
+            left.took(len(lines), lines[-1]["updates"], ended_call - begun_call)
             try:
                 for line in lines:
                     options.watch(line)
@@ -144,8 +139,8 @@ def run_intervals(
                 raise
             seconds = earlier + time.monotonic() - begun
             outcome = _ending(lines[-1], problem, seconds, options, asked.is_set())
-            if outcome is not None or time.monotonic() - last_saved >= options.checkpoint_seconds:
+            if outcome is not None or times.is_due(time.monotonic(), ended_call - begun_call):
                 save(outcome)
-                last_saved = time.monotonic()
+                times.saved(time.monotonic())
             if outcome is not None:
                 return state, monitor.columns, outcome, seconds

@@ -14,6 +14,7 @@ from ..specs.contracts import AbstractCriterion, AbstractSplit
 from ..specs.dataset import Classes, Dataset
 from ..specs.fitted_scaler import FittedScaler
 
+_WEIGHTLESS = "all sample weights of the {} are 0: some must be positive."
 CLASS_WEIGHTS = str | dict[Any, float] | None
 
 
@@ -43,6 +44,12 @@ def refuse_unlabelled(criterion: AbstractCriterion | None, dataset: Dataset) -> 
         )
 
 
+def _refuse_weightless(test: Dataset | None) -> None:
+    """Refuses a test set that could not be measured, before anything is trained."""
+    if test is not None and test.weights is not None and not np.any(np.asarray(test.weights)[test.labelled]):
+        raise RequestError(_WEIGHTLESS.format("test set"))
+
+
 def split_labelled(
     split: AbstractSplit, criterion: AbstractCriterion | None, dataset: Dataset, *, key: Key[Array, ""]
 ) -> tuple[Dataset, Dataset, Dataset | None]:
@@ -53,11 +60,14 @@ def split_labelled(
         row = int(np.argmin(dataset.test.labelled)) + 1
         raise RequestError(f"data row {row} of the test set has no target. Remove such rows.")
     if known.all():
-        return split(dataset, key=key)
+        parts = split(dataset, key=key)
+        _refuse_weightless(parts[2])
+        return parts
     split = split.among(known)  # a split that counts rows counts fewer
     whole = replace(dataset, rows=None)  # places within this data set
     train, valid, test = split(replace(whole.take(np.flatnonzero(known)), test=dataset.test), key=key)
     assert train.rows is not None
+    _refuse_weightless(test)
     rows = np.sort(np.concatenate([train.rows, np.flatnonzero(~known)]))
     note = f"{len(train)} of {len(rows)} training rows have a target; the others are used unlabelled"
 
@@ -111,7 +121,7 @@ def _weights(part: Dataset, by_class: np.ndarray | None) -> np.ndarray | None:
     if not np.all(np.isfinite(weights)) or weights.min() < 0:
         raise RequestError("sample weights and class weights must be finite and at least 0.")
     if weights.sum() <= 0:
-        raise RequestError("all sample weights of the training or validation set are 0: some must be positive.")
+        raise RequestError(_WEIGHTLESS.format("training or validation set"))
     return (weights / weights.mean()).astype(np.float32)
 
 

@@ -16,6 +16,7 @@ from gradwise.evaluation.metrics import (
     METRICS,
     bootstrap_interval,
     check_metric,
+    effective_count,
     measure,
     metric_interval,
     shown_metrics,
@@ -173,6 +174,32 @@ def test_the_interval_of_an_error_rate_is_wilsons() -> None:
     probabilities, targets = _probabilities(3)
     errors = int((probabilities.argmax(1) != targets).sum())
     assert metric_interval("error_rate", Classes(np.arange(3)), probabilities, targets) == wilson(errors, N)
+
+
+def test_rows_of_weight_zero_narrow_no_interval() -> None:
+    """Five right answers that count are five, beside however many that do not."""
+    task, targets = Classes(np.arange(2)), np.zeros(40, int)
+    predictions, weights = np.tile([0.9, 0.1], (40, 1)), np.repeat([0.0, 3.0], [35, 5])
+    assert metric_interval("error_rate", task, predictions, targets, weights) == pytest.approx(wilson(0, 5))
+    assert metric_interval("accuracy", task, predictions, targets, weights)[1] == 1.0
+    for name in ("error_rate", "log_loss"):
+        ends = metric_interval(name, task, predictions, targets, np.zeros(40))
+        assert all(math.isnan(end) for end in ends)
+    only = np.eye(40)[0]
+    assert all(math.isnan(end) for end in metric_interval("log_loss", task, predictions, targets, only))
+
+
+def test_weights_make_an_interval_as_wide_as_it_is() -> None:
+    """95 of 100 intervals hold the true rate, for weights that make 60 examples worth far fewer."""
+    draw, task = np.random.default_rng(4), Classes(np.arange(2))
+    weights, held = draw.exponential(size=60) ** 2, []
+    assert 8 < effective_count(weights) < 30
+    assert effective_count(np.full(7, 1e-200)) == 7
+    for _ in range(2000):
+        wrong = (draw.random(60) < 0.3).astype(int)
+        low, high = metric_interval("error_rate", task, np.eye(2)[wrong], np.zeros(60, int), weights)
+        held.append(low < 0.3 < high)
+    assert np.mean(held) == pytest.approx(0.95, abs=0.025)
 
 
 def test_the_bootstrap_gives_the_width_that_theory_gives() -> None:

@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import sys
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from gradwise import defaults
 from gradwise.data.reading.new_rows import read_rows
 from gradwise.evaluation.baselines import compare_with_baselines
 from gradwise.evaluation.metrics import measure
+from gradwise.journeys import progress_bar
 from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.records.fit import read_fit
 from gradwise.reporting.pages.provenance import python_lines
@@ -219,6 +221,22 @@ def test_divergence_is_said_and_fails(table, gradwise):
     assert said.err.startswith("error: the run diverged at age ")
     assert said.err.count("\n") == 1
     assert {path.name for path in Path("mine").iterdir()} == FILES
+
+
+def test_a_run_that_is_terminated_is_saved_and_goes_on(table, gradwise, monkeypatch):
+    """SIGTERM, as from a scheduler or a container that ends."""
+    words = ("fit", "flowers.csv", "--target", "kind", *TINY[:-1], "stopping.epochs=30", "--no-report")
+    with monkeypatch.context() as patch:
+        patch.setattr(progress_bar.ProgressBar, "watch", lambda self, line: signal.raise_signal(signal.SIGTERM))
+        said = gradwise(*words, "--out", "cut")
+    assert said.code == 143
+    line = said.err.splitlines()[-1]
+    assert line.startswith("error: interrupted at age ")
+    assert line.endswith("the best model so far is in cut. Continue with --out cut --resume.")
+    assert gradwise("predict", "cut", "flowers.csv", "--quiet").code == 0
+    assert gradwise(*words, "--out", "cut", "--resume").code == 0
+    assert gradwise(*words, "--out", "whole").code == 0
+    assert Path("cut/model.safetensors").read_bytes() == Path("whole/model.safetensors").read_bytes()
 
 
 @pytest.mark.slow

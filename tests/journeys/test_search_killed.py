@@ -184,7 +184,8 @@ def test_a_search_that_was_killed_can_predict(table, program, gradwise):
 
 
 @pytest.mark.slow
-def test_ctrl_c_concludes_what_there_is_and_the_search_goes_on(table, program, gradwise):
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interruption_concludes_what_there_is_and_the_search_goes_on(table, program, gradwise, sent):
     words = (*WORDS, "--trials", "6")
     folder = table.with_name("mine")
     process = program(*words, "--out", "mine", "--json", cwd=table.parent)
@@ -193,9 +194,9 @@ def test_ctrl_c_concludes_what_there_is_and_the_search_goes_on(table, program, g
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.002)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(sent)
     out, err = process.communicate(timeout=60)
-    assert process.returncode == 130, err
+    assert process.returncode == 128 + sent, err
     assert "Traceback" not in err
     assert err.startswith("error: interrupted after ")
     assert "--resume" in err

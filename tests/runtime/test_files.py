@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from gradwise.runtime import files
-from gradwise.runtime.files import finite, write_whole
+from gradwise.runtime.files import finite, remove_torn, write_whole
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,3 +61,32 @@ def test_a_disk_that_fills_half_way_leaves_the_old_file(tmp_path: Path) -> None:
     assert done.stdout.strip() == "27"  # EFBIG
     assert path.read_bytes() == b"old"
     assert [one.name for one in tmp_path.iterdir()] == ["big"]
+
+
+def test_a_planted_link_is_never_written_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither at the name, nor at one that a temporary file could have, nor where such a name was guessed."""
+    target, path = tmp_path / "precious", tmp_path / "report.html"
+    target.write_bytes(b"precious")
+    monkeypatch.setattr(files.secrets, "token_hex", lambda count: "ab" * count)
+    guessed = tmp_path / f"report.html.{'ab' * 8}.partial"
+    for planted in (path, tmp_path / "report.html.partial", guessed):
+        planted.symlink_to(target)
+    with pytest.raises(FileExistsError):
+        write_whole(path, b"page")
+    assert guessed.is_symlink()  # what others put there is theirs to remove
+    guessed.unlink()
+    write_whole(path, b"page")
+    assert (target.read_bytes(), path.read_bytes(), path.is_symlink()) == (b"precious", b"page", False)
+
+
+def test_a_file_has_the_rights_that_any_new_file_has(tmp_path: Path) -> None:
+    write_whole(tmp_path / "ours", b"")
+    (tmp_path / "plain").touch()
+    assert (tmp_path / "ours").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_what_a_killed_process_left_half_written_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    for name in ("model.0123456789abcdef.partial", "mine.partial", "my.0123456789abcdef"):
+        (tmp_path / name).touch()
+    remove_torn(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"mine.partial", "my.0123456789abcdef"}

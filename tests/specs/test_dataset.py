@@ -28,6 +28,7 @@ Y = np.arange(6.0)[:, None]
         ((X, np.arange(6), Classes(np.arange(5))), "from 0 to 4"),
         ((X, np.arange(6) - 2, Classes(np.arange(6))), "from 0 to 5, or -1"),
         ((X, np.where(Y == 3, np.inf, Y), Numbers()), "row 3"),
+        ((X, Y * -2e306, Numbers()), r"row 1 is 2e\+306 in size, too large .* at most 1e\+30\. Divide the target"),
     ],
 )
 def test_what_cannot_be_trained_on_is_refused_in_one_line(arguments: tuple[Any, ...], words: str) -> None:

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -27,9 +26,9 @@ from gradwise.specs.contracts import AbstractOptimiser
 from gradwise.specs.dataset import Dataset
 from gradwise.specs.knobs import knob
 from gradwise.specs.priors import Uniform
-from gradwise.training import checkpoint
+from gradwise.training import checkpoint, loop
 from gradwise.training.interval import interval
-from gradwise.training.loop import RunOptions, listening, run_intervals
+from gradwise.training.loop import RunOptions, run_intervals
 from gradwise.training.state import State
 from gradwise.training.stopping import Off, Patience
 
@@ -236,17 +235,23 @@ def test_a_second_interrupt_is_immediate(start: Start) -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_outside_the_main_thread_nothing_is_listened_to() -> None:
-    told = []
+def test_the_first_checkpoint_is_early_and_the_next_as_asked(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two seconds, here a tenth: earlier than the ten seconds, or the hour, after which each next one comes."""
+    monkeypatch.setattr(loop, "FIRST_SAVE_SECONDS", 0.1)
+    seen: list[tuple[float, int | None]] = []
+    file, begun = tmp_path / checkpoint.NAME, time.monotonic()
 
-    def work() -> None:
-        with listening() as asked:
-            told.append(asked.is_set())
+    def watch(line: dict[str, Any]) -> None:
+        seen.append((time.monotonic() - begun, file.stat().st_mtime_ns if file.is_file() else None))
+        time.sleep(0.06)
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert told == [False]
+    run_intervals(*start(**LONG), RunOptions(folder=tmp_path, checkpoint_seconds=3600.0, watch=watch), "mark")
+    written = {stamp for _, stamp in seen if stamp is not None}
+    assert len(written) == 1
+    assert file.stat().st_mtime_ns not in written  # and one at the end
+    assert sum(stamp is None for _, stamp in seen) <= 3
 
 
 KILLED = """

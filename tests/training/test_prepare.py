@@ -160,6 +160,14 @@ def test_examples_without_a_target_are_learned_from_and_judge_nothing(split: Any
         assert len(valid) == (~BLIND[20:30]).sum()
 
 
+@pytest.mark.parametrize("dataset", [CLASSES, PARTLY], ids=["labelled", "partly"])
+def test_a_test_set_whose_rows_all_weigh_nothing_is_refused_before_training(dataset: Dataset) -> None:
+    weighted = dataclasses.replace(dataset, weights=np.arange(40) < 30)
+    with pytest.raises(RequestError, match="all sample weights of the test set are 0: some must be positive"):
+        split_labelled(GivenParts(20, 10), SemiSupervised(), weighted, key=keys.from_seed(0))
+    assert split_labelled(GivenParts(15, 10), SemiSupervised(), weighted, key=keys.from_seed(0))[2] is not None
+
+
 def test_only_a_criterion_that_takes_them_gets_them() -> None:
     line = r"missing in 10 of 40 rows, first in data row 1: Supervised needs one for each\. Leave those rows out"
     for criterion, words in ((Supervised(SoftmaxLoss()), line), (None, "the criterion needs one")):

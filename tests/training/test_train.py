@@ -34,7 +34,7 @@ from gradwise.records.plain_values import to_values
 from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.contracts import Batch
-from gradwise.specs.dataset import Classes, Column, Dataset, Labels, Numbers
+from gradwise.specs.dataset import LARGEST_TARGET, Classes, Column, Dataset, Labels, Numbers
 from gradwise.specs.recipe import Recipe
 from gradwise.training.cross_validation import cross_validate
 from gradwise.training.interval import interval
@@ -270,6 +270,16 @@ def test_rows_of_weight_zero_teach_nothing(iris: Dataset, recipe: Recipe) -> Non
     # The mean weight is 1, so the scale of the weights says nothing.
     scaled = train_network(chosen, dataclasses.replace(dataset, weights=weights * 2.0**20), key=KEY)
     assert same(honest.state.parameters, scaled.state.parameters)
+
+
+def test_the_largest_numbers_that_are_taken_are_measured() -> None:
+    draw = np.random.default_rng(3)
+    inputs = draw.normal(size=(150, 3))
+    targets = inputs[:, :1] / np.abs(inputs[:, :1]).max() * LARGEST_TARGET
+    result = train_network(defaults.regression(**QUICK), Dataset(inputs, targets, Numbers()), key=KEY)
+    assert all(np.isfinite(value) for part in result.metrics.values() for value in part.values())
+    assert 0 < result.test < LARGEST_TARGET
+    assert np.isfinite(result.test_interval).all()
 
 
 def test_several_numbers_at_once() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from ...records.readings import READINGS
 from ...records.study import Study
 from ...runtime.errors import RequestError
+from ...runtime.files import write_whole
 from ...searching.search import EFFORT
 from ...searching.selection.committee_members import ANSWERS
 from ...searching.storage.backend import is_url
@@ -87,7 +88,7 @@ def run_merge(request: MergeRequest, progress: AbstractProgress = SILENT) -> fol
             )
         plain = {name: value for name, value in settings.items() if name not in {"command", "study_file"}}
         trials = _count(folder / folders.JOURNAL)
-        (folder / STUDY_FILE).write_text(write_study_file({**plain, "budget": f"{max(1, trials)} trials"}))
+        write_whole(folder / STUDY_FILE, write_study_file({**plain, "budget": f"{max(1, trials)} trials"}).encode())
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise

@@ -26,7 +26,7 @@ from ...records.readings import READINGS
 from ...records.study import Study
 from ...records.study_files import write_study
 from ...runtime.errors import RequestError
-from ...runtime.files import write_whole
+from ...runtime.files import remove_torn, write_whole
 from ...specs.serialisation import to_json
 from ...training.model_files import MODEL, save_predictor
 
@@ -133,6 +133,7 @@ def claim(folder: Path, *, resume: bool, overwrite: bool) -> Iterator[Path]:
     new = make(work)
     for left_over in work.glob(_STAGING + "*"):
         shutil.rmtree(left_over, ignore_errors=True)
+    remove_torn(work)
     try:
         yield work
     finally:
@@ -141,11 +142,11 @@ def claim(folder: Path, *, resume: bool, overwrite: bool) -> Iterator[Path]:
 
 def _move(work: Path, folder: Path) -> None:
     """Replaces the checkpoints of an earlier run with those of this one."""
-    for name in kept(folder):
-        old = folder / name
-        if old.is_dir():
+    for old in [folder / name for name in KEPT] + list(folder.glob(LAYER)):
+        if old.is_dir() and not old.is_symlink():
             shutil.rmtree(old)
-        old.unlink(missing_ok=True)
+        else:
+            old.unlink(missing_ok=True)
     for name in kept(work):
         os.replace(work / name, folder / name)
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from ...runtime.errors import RequestError, WorkError
+from ...runtime.worker_imports import python_command, safe_import_path
 from .device_runner import DeviceRunner, Varied
 from .evaluation_data import JobData
 from .job_queue import JobQueue, depth
@@ -178,8 +179,8 @@ class _Worker:
         self.accelerated = False
         address, key = str(folder / f"worker-{number}-{secrets.token_hex(4)}"), secrets.token_bytes(16)
         listener = connection.Listener(address, "AF_UNIX", authkey=key)
-        environment = dict(os.environ, **one_core(), PYTHONPATH=import_path())
-        command = [sys.executable, "-m", "gradwise.searching.running.worker", address]
+        environment = dict(os.environ, **one_core(), PYTHONPATH=safe_import_path())
+        command = python_command("gradwise.searching.running.worker", address)
         self.process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
         assert self.process.stdin is not None
         self.process.stdin.write(key)

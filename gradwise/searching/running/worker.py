@@ -111,7 +111,10 @@ def work(link: Any) -> None:
 
 def main() -> None:
     """Connects to the address on the command line with the key on standard input."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one who asks; it says when to end
+    from ...runtime.interruption import ENDING_SIGNALS
+
+    for number in (signal.SIGINT, *ENDING_SIGNALS):  # they reach the whole group; whoever started this says when to end
+        signal.signal(number, signal.SIG_IGN)
     key = sys.stdin.buffer.read()
     try:
         work(connection.Client(sys.argv[1], "AF_UNIX", authkey=key))

@@ -250,6 +250,8 @@ class FileOwner:
         from filelock import FileLock, Timeout
 
         self._path = Path(f"{path}.owner")
+        if self._path.is_symlink():
+            raise RequestError(f"{self._path} is a symbolic link: what it points at would be overwritten. Remove it.")
         self._lock = FileLock(self._path, timeout=0.1, thread_local=False)
         try:
             self._lock.acquire()

@@ -69,6 +69,8 @@ class _Files:
 
     def __init__(self, folder: Path):
         self.folder = folder
+        if folder.is_symlink():  # what is written here is also removed: never elsewhere
+            raise WorkError(f"{folder} is a symbolic link. Replace it with a folder, or choose another with --out.")
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as problem:

@@ -23,6 +23,7 @@ from typing import Any
 
 from ...records.trial import Trial
 from ...runtime.errors import RequestError, WorkError, nearest
+from ...runtime.files import new_file_beside
 from .backend import (
     RENEW_SECONDS,
     DatabaseOwner,
@@ -101,13 +102,9 @@ def _create(where: str | Path, name: str, about: StudyIdentity) -> None:
     if is_url(where) or (path.exists() and path.stat().st_size):
         _create_in(where, without_password(where), name, plain)
         return
-    beside = Path(f"{where}.new")
-    try:
-        beside.write_bytes(b"")
+    with new_file_beside(path) as (beside, _):
         _create_in(beside, without_password(where), name, plain)
         os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def _containing(distribution: Any, value: Any) -> Any:

@@ -96,6 +96,28 @@ def test_another_overwrite_begins_anew(here):
         assert contents(work) == {}
 
 
+def test_a_link_that_is_replaced_leaves_what_it_points_at(here):
+    """One to a folder, and one to nothing."""
+    old_run(here / "a")
+    (here / "theirs").mkdir()
+    (here / "theirs" / "1.safetensors").write_text("theirs")
+    (here / "a" / "contenders").symlink_to(here / "theirs")
+    (here / "a" / "population").symlink_to(here / "nowhere")
+    with folders.claim(here / "a", resume=False, overwrite=True) as work:
+        for name in ("contenders", "population"):
+            (work / name).mkdir()
+        folders.publish_files(here / "a", work, write_all)
+    assert not any((here / "a" / name).is_symlink() for name in ("contenders", "population"))
+    assert contents(here / "theirs") == {"1.safetensors": "theirs"}
+
+
+def test_half_written_files_of_a_killed_process_are_removed(here):
+    old_run(here / "a")
+    (here / "a" / "report.html.0123456789abcdef.partial").write_text("half")
+    with folders.claim(here / "a", resume=True, overwrite=False):
+        assert not list((here / "a").glob("*.partial"))
+
+
 @pytest.mark.parametrize("stop", range(5))
 def test_a_result_never_stands_beside_files_of_another_run(stop, here, monkeypatch):
     """Whatever moment the process dies at while files are moved, there is no `result.json` to vouch for them."""

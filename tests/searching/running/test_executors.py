@@ -1,5 +1,6 @@
 """Executors: the same numbers here and in workers, and no trial lost to a worker, a part or a process that dies."""
 
+import contextlib
 import dataclasses
 import os
 import signal
@@ -40,8 +41,19 @@ def here(data: EvaluationData) -> LocalExecutor:
 
 
 @pytest.fixture(scope="module")
-def workers(data: EvaluationData) -> Iterator[WorkerProcesses]:
-    with WorkerProcesses(data, count=2) as workers:
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of files with the names of modules that a worker imports; each says so if it is."""
+    folder = tmp_path_factory.mktemp("planted")
+    for name in ("html", "json", "numpy", "queue"):
+        (folder / f"{name}.py").write_text(f"open({str(folder / 'imported')!r}, 'w').close()\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def workers(data: EvaluationData, planted: Path) -> Iterator[WorkerProcesses]:
+    with contextlib.chdir(planted):
+        workers = WorkerProcesses(data, count=2)
+    with workers:
         yield workers
 
 
@@ -248,6 +260,11 @@ def test_an_own_model_of_a_module_travels(workers: WorkerProcesses) -> None:
     done = run_jobs(workers, [Job(0, tiny.recipe(model=tiny.Linear()), 0)])[0]
     assert done.outcome == "finished"
     assert done.network.weight.shape == (3, 4)
+
+
+def test_workers_import_nothing_that_lies_in_the_working_directory(workers: WorkerProcesses, planted: Path) -> None:
+    assert workers.hands == 2
+    assert not (planted / "imported").exists()
 
 
 def test_room_is_what_is_free(workers: WorkerProcesses, here: LocalExecutor) -> None:

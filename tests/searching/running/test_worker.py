@@ -3,7 +3,6 @@
 import os
 import pickle
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from multiprocessing import connection
@@ -14,7 +13,8 @@ import numpy as np
 import pytest
 
 from gradwise.runtime.errors import RequestError
-from gradwise.searching.running.executors import import_path, one_core
+from gradwise.runtime.worker_imports import python_command, safe_import_path
+from gradwise.searching.running.executors import one_core
 from gradwise.searching.running.jobs import Job
 from gradwise.searching.running.worker import pack, unpack
 from tests.searching import tiny
@@ -23,8 +23,8 @@ _KEY = b"a key for a test"
 
 
 def _start(address: str, key: bytes) -> subprocess.Popen:
-    environment = dict(os.environ, **one_core(), PYTHONPATH=import_path())
-    command = [sys.executable, "-m", "gradwise.searching.running.worker", address]
+    environment = dict(os.environ, **one_core(), PYTHONPATH=safe_import_path())
+    command = python_command("gradwise.searching.running.worker", address)
     process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE)
     assert process.stdin is not None
     process.stdin.write(key)

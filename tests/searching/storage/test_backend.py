@@ -102,6 +102,14 @@ def test_a_file_has_one_owner_across_processes(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_planted_link_does_not_become_the_mark_of_an_owner(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("precious")
+    (tmp_path / "study.journal.owner").symlink_to(tmp_path / "precious")
+    with pytest.raises(RequestError, match=r"study.journal.owner is a symbolic link"):
+        backend.FileOwner(tmp_path / "study.journal")
+    assert (tmp_path / "precious").read_text() == "precious"
+
+
 class _Attributes:
     """As much of a storage as an owner's mark needs."""
 

@@ -159,6 +159,16 @@ def test_a_folder_that_cannot_be_written_is_told_in_a_line(tmp_path: Path) -> No
     assert contenders.all() == []
 
 
+def test_a_linked_folder_is_refused_in_a_line(tmp_path: Path) -> None:
+    """Its files are removed when better networks come: files that are somebody else's."""
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "3.safetensors.partial").touch()
+    (tmp_path / "contenders").symlink_to(tmp_path / "theirs")
+    with pytest.raises(WorkError, match="contenders is a symbolic link"):
+        Contenders(tmp_path)
+    assert (tmp_path / "theirs" / "3.safetensors.partial").exists()
+
+
 def test_networks_are_one_for_each_variant() -> None:
     assert keep_trial(planted(0, 0.1), RECIPE, (("whole", 0),)).networks[0] is not None  # type: ignore[union-attr]
     several = dataclasses.replace(planted(0, 0.1), network=("a", "b"))

@@ -222,6 +222,14 @@ def test_of_several_studies_one_must_be_named(where: str) -> None:
         assert [trial.number for trial in store.trials()] == [6]
 
 
+def test_a_new_journal_is_not_written_through_a_planted_link(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("precious")
+    (tmp_path / "study.journal.new").symlink_to(tmp_path / "precious")
+    with Store.open(tmp_path / "study.journal", create=True, about=make_about()):
+        pass
+    assert (tmp_path / "precious").read_text() == "precious"
+
+
 def test_two_processes_cannot_write_the_same_study(where: str) -> None:
     with Store.open(where, create=True, about=make_about()) as store:
         with pytest.raises(RequestError, match=f"process.* {os.getpid()} on .* writing to"):
