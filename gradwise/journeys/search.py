@@ -384,7 +384,7 @@ def search(
         own = recipe if space is None else space.recipe
         request = python_request(SearchRequest, data, targets, asked, recipe=own, **objects)
         if is_layerwise(request.strategy):
-            raise RequestError("layerwise searches run from the command line: gradwise search --strategy layerwise.")
+            raise RequestError("the strategy `layerwise` runs from the command line, or in Python by `gw.layerwise`.")
         if request.out is None:
             return model_of_record(_search_in_memory(request, shown, begun))
         return model_of_record(run_search(request, shown, begun).record, Path(request.out))

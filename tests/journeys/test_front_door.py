@@ -72,6 +72,7 @@ def test_arrays_need_no_names() -> None:
     apart = gw.fit(X.tolist(), y.tolist(), set=longer)
     np.testing.assert_array_equal(together.predict(X), apart.predict(X))
     assert together.classes == (0, 1)
+    np.testing.assert_array_equal(gw.fit(X.astype(object), y, set=longer).predict(X), apart.predict(X))
     assert together.score(X, y) > 0.9
     numbers = gw.fit(X, X[:, 1] * 2.0, set=SMALL)
     assert numbers.record.task == "numbers"
@@ -247,6 +248,7 @@ def test_a_check_takes_code_data_and_models(model: gw.Model) -> None:
         ({"target": "kind"}, r"dear"),
         ({"task": "klass"}, r"`task` klass: unknown task"),
         ({"resume": True}, r"`resume` needs `out`"),
+        ({"set": "model.dropout=0.2"}, r"`set` maps knobs to values, such as"),
         ({"set": {"model.width": 3}}, r"set: unknown knob `model\.width`\. Did you mean 'model\.widths'"),
     ],
 )

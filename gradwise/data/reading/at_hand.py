@@ -51,7 +51,8 @@ def _inputs(data: Any) -> Any:
         return data.tocsr()
     try:
         inputs = np.asarray(data)
-    except ValueError:  # rows of different lengths
+        inputs = inputs.astype(np.float64) if inputs.dtype == object and inputs.ndim > 1 else inputs
+    except (TypeError, ValueError):  # rows of different lengths, or values that are no numbers
         inputs = np.asarray(None)
     if inputs.ndim == 0 or inputs.dtype == object:
         raise RequestError(f"cannot read a {type(data).__name__} as data: pass {_TAKEN}.")

@@ -114,7 +114,10 @@ def python_request(
 ) -> _Request:
     """The request of a call. A part given by name is set like a knob; one given as an object is passed on."""
     options = dict(options)
-    knobs = dict(options.pop("set", None) or {})
+    knobs = options.pop("set", None) or {}
+    if not isinstance(knobs, Mapping):
+        raise RequestError(f'`set` maps knobs to values, such as {{"model.dropout": 0.2}}; got {knobs!r}.')
+    knobs = dict(knobs)
     parts = {name: options.pop(name) for name in PARTS if name in options}
     knobs = {name: part for name, part in parts.items() if isinstance(part, str)} | knobs
     parts = {name: part for name, part in parts.items() if part is not None and not isinstance(part, str)}
