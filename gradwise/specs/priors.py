@@ -28,6 +28,10 @@ class AbstractPrior(abc.ABC):
     def fraction(self, value: Any) -> float:
         """A fraction in [0, 1] that `quantile` maps to this value; beyond an end it is 0 or 1."""
 
+    def supports(self, value: Any) -> bool:
+        """Whether the value lies within the prior: between its ends, or for `Choice` and `ZeroOr` what they add to it."""
+        return bool(self.quantile(0.0) <= value <= self.quantile(1.0))
+
 
 def _within(fraction: float) -> float:
     return min(1.0, max(0.0, fraction))
@@ -134,6 +138,9 @@ class Choice(AbstractPrior):
             return self.fraction(numbers[numbers.index(value)])  # 64.0 for 64
         raise RequestError(f"{value!r} is not one of the values of this choice.")
 
+    def supports(self, value: Any) -> bool:
+        return value in self.values
+
 
 @dataclass(frozen=True)
 class ZeroOr(AbstractPrior):
@@ -155,3 +162,6 @@ class ZeroOr(AbstractPrior):
         if value == 0:
             return self.zero / 2
         return self.zero + (1.0 - self.zero) * self.other.fraction(value)
+
+    def supports(self, value: Any) -> bool:
+        return value == 0 or self.other.supports(value)
