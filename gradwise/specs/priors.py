@@ -29,7 +29,7 @@ class AbstractPrior(abc.ABC):
         """A fraction in [0, 1] that `quantile` maps to this value; beyond an end it is 0 or 1."""
 
     def supports(self, value: Any) -> bool:
-        """Whether the value lies within the prior: between its ends, or for `Choice` and `ZeroOr` what they add to it."""
+        """Whether the value lies within the prior: from its low end to its high end, both included."""
         return bool(self.quantile(0.0) <= value <= self.quantile(1.0))
 
 
