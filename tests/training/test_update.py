@@ -123,7 +123,7 @@ def test_a_step_leaves_the_best_and_the_stopping_rule_alone(start: Start) -> Non
 def test_a_penalty_is_divided_by_the_examples_seen_so_far_in_a_stream_and_else_by_all(
     start: Start, kind: Any, totals: list[int]
 ) -> None:
-    """Two passes, the last batch of each with 5 of 8 slots; the gradient of a weight is g / B + (B' / (B t)) 2 lambda w.
+    """Two passes, the last batch of each with 5 of 8 slots; a weight's gradient is g / B + (B' / (B t)) 2 lambda w.
 
     The criterion taken apart, and that of the update to come, have the same T.
     """
