@@ -29,8 +29,18 @@ class AbstractPrior(abc.ABC):
         """A fraction in [0, 1] that `quantile` maps to this value; beyond an end it is 0 or 1."""
 
     def supports(self, value: Any) -> bool:
-        """Whether the value lies within the prior: from its low end to its high end, both included."""
+        """Whether the prior holds this value, its ends included."""
         return bool(self.quantile(0.0) <= value <= self.quantile(1.0))
+
+
+class _AbstractRange(AbstractPrior):
+    """All between two ends. Rounding may keep `quantile` from reaching an end, which belongs to it nevertheless."""
+
+    low: float
+    high: float
+
+    def supports(self, value: Any) -> bool:
+        return bool(self.low <= value <= self.high)
 
 
 def _within(fraction: float) -> float:
@@ -45,7 +55,7 @@ def _check_ends(low: float, high: float, *, positive: bool) -> None:
 
 
 @dataclass(frozen=True)
-class Uniform(AbstractPrior):
+class Uniform(_AbstractRange):
     """Every value of the interval is as likely as any other."""
 
     low: float
@@ -62,7 +72,7 @@ class Uniform(AbstractPrior):
 
 
 @dataclass(frozen=True)
-class LogUniform(AbstractPrior):
+class LogUniform(_AbstractRange):
     """Every order of magnitude is as likely as any other: for scales and rates."""
 
     low: float
@@ -83,7 +93,7 @@ class LogUniform(AbstractPrior):
 
 
 @dataclass(frozen=True)
-class LogInteger(AbstractPrior):
+class LogInteger(_AbstractRange):
     """Whole numbers, every order of magnitude as likely as any other: for sizes. Both ends belong."""
 
     low: int

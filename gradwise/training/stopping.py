@@ -8,8 +8,9 @@
     Off(keep="best", significance=0.07)   ... or the latest one that a paired test does not find worse than the best
 
 Any improvement of the validation score is kept as the best model (the loss breaks ties). Patience never grows on an
-equal score. Under `Patience` the test gates patience alone, since gating what is kept was measured to hurt. In a run whose rate falls to zero it is the other
-way round: the lowest of many noisy scores is often an early one by luck, and the last models are the trained ones.
+equal score. Under `Patience` the test gates patience alone, since gating what is kept was measured to hurt. In a run
+whose rate falls to zero it is the other way round: the lowest of many noisy scores is often an early one by luck, and
+the last models are the trained ones.
 """
 
 import abc
