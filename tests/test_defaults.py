@@ -285,6 +285,25 @@ def test_a_recipe_of_ones_own_parts_is_searched_in_all_that_has_a_prior() -> Non
     assert space.dimensions == read_space(recipe)
 
 
+@pytest.mark.parametrize(
+    ("kind", "path", "values"),
+    [
+        ("denoising", "criterion.corruption.level", (0.1, 0.25, 0.6)),
+        ("contractive", "criterion.on_codes.0.coefficient", (0.001, 0.1, 10.0)),
+        ("sparse", "criterion.on_codes.0.coefficient", (0.01, 3.0, 100.0)),
+        ("sparse", "criterion.on_codes.0.target", (0.02, 0.05, 0.2)),
+        ("plain", "model.tied", (False, True)),
+    ],
+)
+def test_what_a_learner_of_features_depends_on_is_a_knob_with_a_prior_around_its_value(kind, path, values) -> None:
+    """Row D11: the chapter's values lie within the prior, and a level's search varies all but the tying."""
+    recipe = learner(kind, 8)
+    (found,) = [one for one in read_space(recipe) if one.path == path]
+    assert all(found.prior.supports(value) for value in values)
+    assert found.prior.supports(get(recipe, path))
+    assert (path in defaults.level_space(recipe).paths) == (path.rpartition(".")[2] not in ("tied", "target"))
+
+
 @pytest.mark.parametrize("kind", ["denoising", "rbm", "psd"])
 def test_a_level_draws_its_width_where_it_has_a_range(kind: str) -> None:
     """Row E8: in steps of about the root of 2, both ends among them."""

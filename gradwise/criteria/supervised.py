@@ -8,7 +8,7 @@ For a mini-batch with B slots, B' of them in use, out of T training examples it 
     (1/B) [ sum of the B' losses + (B'/T) sum of lambda Omega ],
 
 so that over one epoch every example and every penalty counts exactly as in the whole criterion, divided by B, and
-the optimum does not move with B (row D2).
+the optimum does not move with B (row D2). In a stream, T is the number of examples seen so far.
 """
 
 from collections.abc import Callable

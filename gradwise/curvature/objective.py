@@ -81,6 +81,12 @@ def gather(
     return Batch(taken.inputs, taken.targets, weights, present, total, rows, memory, share)
 
 
+def count_seen(batch: Batch, batches: AbstractBatches, update: Int[Array, ""], train: Examples) -> Batch:
+    """The batch with the examples seen so far for T, where they come as a stream."""
+    seen = batches.examples_seen(update, len(train))
+    return batch if seen is None else dataclasses.replace(batch, total=seen.astype(batch.total.dtype))
+
+
 class Objective(eqx.Module):
     """The criterion on one batch. `key` is the run's; the randomness of an update is drawn from it and its number."""
 
@@ -123,7 +129,7 @@ class Objective(eqx.Module):
     def on(self, rows: Int[Array, " n"], present: Float[Array, " n"] | None = None) -> "Objective":
         """The same criterion on these examples of the training set, with this update's noise."""
         present = jnp.ones(rows.shape[0]) if present is None else present
-        batch = gather(self.train, rows, present, self.batch.memory)
+        batch = dataclasses.replace(gather(self.train, rows, present, self.batch.memory), total=self.batch.total)
         return Objective(self.criterion, self.batches, self.rest, self.train, self.key, self.update, batch)
 
     def slots(self, chosen: Int[Array, " n"]) -> "Objective":
@@ -135,7 +141,8 @@ class Objective(eqx.Module):
         number = self.update + ahead
         rows, present, _ = self.batches.indices(number[None], len(self.train), key=self.key)
         later = self.on(rows[0], present[0])
-        return eqx.tree_at(lambda objective: objective.update, later, number)
+        batch = count_seen(later.batch, self.batches, number, self.train)
+        return dataclasses.replace(later, update=number, batch=batch)
 
     # --- taken apart
 

@@ -131,7 +131,11 @@ class Fixed(AbstractOrder):
 
 
 class Stream(AbstractOrder):
-    """The order of the file, once: each example is seen when it arrives and never again."""
+    """The order of the file, once: each example is seen when it arrives and never again.
+
+    A stream has no T, so a penalty is divided by t, the number of examples seen so far (rows D2, G10): beside the mean
+    loss of an update it is lambda Omega / t. When the stream ends, t is T.
+    """
 
     def indices(self, updates: Int[Array, " N"], count: int, *, key: Key[Array, ""]) -> tuple[Array, Array, Array]:
         _, position, present, age = _slots(updates, count, self.size)
@@ -139,3 +143,6 @@ class Stream(AbstractOrder):
 
     def limit_examples(self, count: int) -> int | None:
         return count
+
+    def examples_seen(self, update: Int[Array, ""], count: int) -> Int[Array, ""] | None:
+        return _slots(jnp.asarray(update)[None], count, self.size)[3][0]

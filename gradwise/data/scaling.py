@@ -238,7 +238,7 @@ class NormalScores(AbstractScaler):
     bend: float = switch(
         2.0,
         allowed="[0, inf)",
-        prior=Choice((0.0, 3.0, 4.0, 6.0)),
+        prior=Choice((0.0, 2.0, 3.0, 4.0, 6.0)),
         row="D10",
         about="columns with no value beyond this many standard deviations are only standardised",
     )

@@ -3,7 +3,7 @@
     layers = [learner("denoising", 1000)] * 3
     stack = pretrain(layers, dataset, key=key)                 # labels are not used
     stack.encode(inputs)                                       # features
-    record = fit_pretrained(recipe, dataset, layers, key=key)  # pre-train, put an output on top, train all of it
+    record, stack = fit_pretrained(recipe, dataset, layers, key=key)  # pre-train, add an output, train all of it
 
 Each layer is trained by `fit`, with a recipe of its own: any learner whose network has `hidden_layers`, in any mix. A
 recipe with a supervised criterion trains its layer with the labels, greedily, and its output is thrown away. Lower
@@ -122,8 +122,8 @@ class Pretrained(AbstractModel):
 
     def build(self, inputs: tuple[int, ...], outputs: int, *, key: Key[Array, ""]) -> Any:
         raise RequestError(
-            "a pre-trained network needs its layers trained first: call `gradwise.pretraining.fit_pretrained`, "
-            "or `gradwise fit --pretrain`."
+            "a pre-trained network needs its layers trained first: call `gw.fit_pretrained(recipe, dataset, layers, "
+            "key=key)` with an `Mlp` as the recipe's model, or use `gradwise fit --pretrain`."
         )
 
 

@@ -23,10 +23,11 @@ from .networks import score_in_chunks
 class Batch(eqx.Module):
     """B examples at once. Slots beyond the end of an epoch hold real examples of weight 0.
 
-    `total` is T, the number of training examples; `present` is 1 for a slot in use, 0 for one beyond the end. `rows`
-    are the indices of the examples in the training set, if known. `memory` is what the criterion stored at the last
-    update, if anything. `labelled` is the weight of the training examples that have a target, as a share of T; without
-    it the share is taken from the batch. `update` is the number of the current update, for schedules.
+    `total` is T, the number of training examples, in a stream that of the examples seen so far; `present` is 1 for a
+    slot in use, 0 for one beyond the end. `rows` are the indices of the examples in the training set, if known.
+    `memory` is what the criterion stored at the last update, if anything. `labelled` is the weight of the training
+    examples that have a target, as a share of T; without it the share is taken from the batch. `update` is the number
+    of the current update, for schedules.
     """
 
     inputs: Float[Array, "B ..."]
@@ -77,6 +78,10 @@ class AbstractBatches(Spec):
     @abc.abstractmethod
     def limit_examples(self, count: int) -> int | None:
         """The age at which the order has no more examples, if it ever ends."""
+
+    def examples_seen(self, update: Int[Array, ""], count: int) -> Int[Array, ""] | None:
+        """The examples seen with this update, for an order that repeats none: they are the T of a penalty (row D2)."""
+        return None
 
     def is_whole(self, count: int) -> bool:
         """Whether every update learns from all `count` examples in the order in which they lie: nothing is copied."""

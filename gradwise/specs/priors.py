@@ -28,6 +28,20 @@ class AbstractPrior(abc.ABC):
     def fraction(self, value: Any) -> float:
         """A fraction in [0, 1] that `quantile` maps to this value; beyond an end it is 0 or 1."""
 
+    def supports(self, value: Any) -> bool:
+        """Whether the prior holds this value, its ends included."""
+        return bool(self.quantile(0.0) <= value <= self.quantile(1.0))
+
+
+class _AbstractRange(AbstractPrior):
+    """All between two ends. Rounding may keep `quantile` from reaching an end, which belongs to it nevertheless."""
+
+    low: float
+    high: float
+
+    def supports(self, value: Any) -> bool:
+        return bool(self.low <= value <= self.high)
+
 
 def _within(fraction: float) -> float:
     return min(1.0, max(0.0, fraction))
@@ -41,7 +55,7 @@ def _check_ends(low: float, high: float, *, positive: bool) -> None:
 
 
 @dataclass(frozen=True)
-class Uniform(AbstractPrior):
+class Uniform(_AbstractRange):
     """Every value of the interval is as likely as any other."""
 
     low: float
@@ -58,7 +72,7 @@ class Uniform(AbstractPrior):
 
 
 @dataclass(frozen=True)
-class LogUniform(AbstractPrior):
+class LogUniform(_AbstractRange):
     """Every order of magnitude is as likely as any other: for scales and rates."""
 
     low: float
@@ -79,7 +93,7 @@ class LogUniform(AbstractPrior):
 
 
 @dataclass(frozen=True)
-class LogInteger(AbstractPrior):
+class LogInteger(_AbstractRange):
     """Whole numbers, every order of magnitude as likely as any other: for sizes. Both ends belong."""
 
     low: int
@@ -134,6 +148,9 @@ class Choice(AbstractPrior):
             return self.fraction(numbers[numbers.index(value)])  # 64.0 for 64
         raise RequestError(f"{value!r} is not one of the values of this choice.")
 
+    def supports(self, value: Any) -> bool:
+        return value in self.values
+
 
 @dataclass(frozen=True)
 class ZeroOr(AbstractPrior):
@@ -155,3 +172,6 @@ class ZeroOr(AbstractPrior):
         if value == 0:
             return self.zero / 2
         return self.zero + (1.0 - self.zero) * self.other.fraction(value)
+
+    def supports(self, value: Any) -> bool:
+        return value == 0 or self.other.supports(value)

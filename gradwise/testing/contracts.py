@@ -294,6 +294,9 @@ def check_batches(batches: AbstractBatches, count: int = 10, epochs: int = 3) ->
     middle = epochs * each // 2
     alone = deal(numbers[middle : middle + 1])
     demand(np.array_equal(alone[0][0], rows[middle]), f"{name}: an update asked for alone has other examples")
+    told = [batches.examples_seen(number, count) for number in numbers]
+    right = [int(one) for one in told if one is not None] in ([], ages.tolist())
+    demand(right, f"{name}: `examples_seen` must be the age after each update, or None; got {told}")
     limit = batches.limit_examples(count)
     demand(limit is None or limit >= 1, f"{name}: the limit must be an age or None; got {limit}")
 

@@ -55,6 +55,8 @@ def _check_declaration(spec: Spec, name: str, declaration: Declaration) -> None:
     demand(declaration.about, f"{full}: says nothing `about` itself for the report")
     declaration.check(full, declaration.default)
     if declaration.prior is not None:
+        inside = declaration.default == declaration.off or declaration.prior.supports(declaration.default)
+        demand(inside, f"{full}: its default {declaration.default!r} lies outside its prior {declaration.prior}")
         for fraction in (0.0, 0.3, 0.5, 0.7, 0.999999):
             replace(spec, name, declaration.prior.quantile(fraction))  # refuses what is not allowed
     for value in outside(declaration):

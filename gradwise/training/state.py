@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key, PyTree
 
-from ..curvature.objective import Examples, Objective, gather
+from ..curvature.objective import Examples, Objective, count_seen, gather
 from ..runtime import keys
 from ..runtime.compilation import options_for
 from ..specs.adapters import as_criterion, as_model
@@ -83,6 +83,7 @@ class Problem(eqx.Module):
     def objective(self, batch: Batch, update: Int[Array, ""]) -> Objective:
         """The criterion as the optimiser of this update sees it."""
         recipe = self.recipe
+        batch = count_seen(batch, recipe.batches, update, self.train)
         return Objective(recipe.criterion, recipe.batches, self.rest, self.train, self.key, update, batch)
 
 

@@ -7,9 +7,10 @@
     Off(epochs=128, keep="best")          a fixed length, for schedules over the whole run; the best model is kept
     Off(keep="best", significance=0.07)   ... or the latest one that a paired test does not find worse than the best
 
-Any improvement of the validation score is kept as the best model (the loss breaks ties). Under `Patience` the test
-gates patience alone, since gating what is kept was measured to hurt. In a run whose rate falls to zero it is the other
-way round: the lowest of many noisy scores is often an early one by luck, and the last models are the trained ones.
+Any improvement of the validation score is kept as the best model (the loss breaks ties). Patience never grows on an
+equal score. Under `Patience` the test gates patience alone, since gating what is kept was measured to hurt. In a run
+whose rate falls to zero it is the other way round: the lowest of many noisy scores is often an early one by luck, and
+the last models are the trained ones.
 """
 
 import abc
@@ -85,7 +86,15 @@ def is_significant(reference: Float[Array, " V"], scores: Float[Array, " V"], le
 
 
 class Patience(AbstractStopping):
-    """Early stopping: the number of updates, chosen almost for free."""
+    """Early stopping: the number of updates, chosen almost for free.
+
+    `significance` is the one switch for which new minimum extends patience; the best model is kept at any of them.
+
+    | significance | patience grows at |
+    |---|---|
+    | 0 (default) | any score below the best; never at an equal one, even where a lower loss breaks the tie |
+    | 0.05 | those that a paired test at 5 % finds below the last one that extended it: runs end sooner |
+    """
 
     initial_examples: float = knob(
         100_000.0,
@@ -108,7 +117,7 @@ class Patience(AbstractStopping):
         prior=LogUniform(1e-3, 0.3),
         row="C7",
         off=0.0,
-        about="level of the paired test for extending patience; 0: no test",
+        about="patience grows when a paired test at this level finds the score lower; 0: at any lower score",
     )
     spacing: float = switch(
         10.0,
@@ -139,10 +148,11 @@ class Patience(AbstractStopping):
     ) -> tuple[PyTree, Bool[Array, ""], Bool[Array, ""]]:
         score, loss = jnp.mean(scores.score), jnp.mean(scores.loss)
         better = is_better(state, score, loss)
-        grows, reference = better, state.reference
+        lower = score < state.best_score
+        grows, reference = lower, state.reference
         if not is_off(self.significance):
             first = jnp.isinf(state.best_score)
-            grows = better & (first | is_significant(state.reference, scores.score, self.significance))
+            grows = lower & (first | is_significant(state.reference, scores.score, self.significance))
             reference = jnp.where(grows, scores.score, state.reference)
         patience = jnp.where(grows, jnp.maximum(state.patience, _whole(self.growth(age))), state.patience)
         new = _PatienceState(

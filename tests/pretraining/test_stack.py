@@ -118,6 +118,11 @@ def test_rows_without_a_label_and_others_serve_pre_training(stack):
     assert begun == [(0, 18 + 30 + 40), (1, 18 + 30 + 40), (2, 18)]
 
 
+def test_a_recipe_of_a_pretrained_network_says_how_to_train_one():
+    with pytest.raises(RequestError, match=r"`gw.fit_pretrained\(recipe, dataset, layers, key=key\)`"):
+        Pretrained(LAYERS, RECIPE.model).build((4,), 3, key=KEY)
+
+
 @pytest.mark.slow
 def test_the_record_says_how_the_layers_were_learned():
     record, stack = fit_pretrained(RECIPE, blobs(), LAYERS, key=KEY)
@@ -125,8 +130,6 @@ def test_the_record_says_how_the_layers_were_learned():
     assert from_json(to_json(record.recipe)) == record.recipe
     json.dumps(record.summary())
     assert record.seconds >= sum(one.seconds for one in stack.records)
-    with pytest.raises(RequestError, match="fit_pretrained"):
-        record.recipe.model.build((4,), 3, key=KEY)
 
 
 def test_time_is_shared_and_a_layer_that_ran_out_of_it_is_settled(tmp_path):

@@ -27,6 +27,24 @@ numeric = st.one_of(
 )
 
 
+@given(numeric, fractions)
+def test_a_prior_supports_what_it_draws_and_nothing_beyond_its_ends(prior: Uniform, fraction: float) -> None:
+    assert prior.supports(prior.quantile(fraction))
+    assert prior.supports(prior.low)
+    assert prior.supports(prior.high)
+    assert not prior.supports(prior.low - 1.0)
+    assert not prior.supports(prior.high + abs(prior.high) + 1.0)
+    either = ZeroOr(prior)
+    assert either.supports(0.0)
+    assert either.supports(prior.quantile(fraction))
+
+
+def test_a_choice_supports_its_values() -> None:
+    prior = Choice(("tanh", (64, 64), 2))
+    assert all(prior.supports(value) for value in ("tanh", (64, 64), 2))
+    assert not prior.supports(3)
+
+
 @given(numeric, fractions, fractions)
 def test_quantiles_rise_and_stay_within_the_ends(prior: Any, first: float, second: float) -> None:
     low, high = sorted((first, second))

@@ -349,6 +349,20 @@ def test_a_broken_model_and_order_are_found() -> None:
         check_batches(Skipping(), count=12)
 
 
+class OutsideItsPrior(_Rule):
+    share: float = knob(0.9, allowed="[0, 1]", prior=Uniform(0.0, 0.5), row="C1", about="a share")
+
+
+class OffOutsideItsPrior(_Rule):
+    share: float = knob(0.0, allowed="[0, 1]", prior=LogUniform(0.1, 0.5), row="C1", off=0.0, about="a share")
+
+
+def test_a_default_outside_its_prior_is_found_unless_it_means_off() -> None:
+    check_spec(OffOutsideItsPrior(), classes=(OffOutsideItsPrior,))
+    with pytest.raises(AssertionError, match=r"OutsideItsPrior.share: its default 0.9 lies outside its prior"):
+        check_part(OutsideItsPrior(), classes=(OutsideItsPrior,))
+
+
 def test_a_spec_that_can_be_changed_is_found() -> None:
     @dataclasses.dataclass
     class Loose:

@@ -117,6 +117,15 @@ def test_ties_in_the_score_are_broken_by_the_loss() -> None:
     assert better == [100, 200, 400, 500]
 
 
+@pytest.mark.parametrize("significance", [0.0, 0.05])
+def test_patience_never_grows_on_an_equal_score(significance: float) -> None:
+    """A lower loss makes the model the best one, and leaves patience where the score put it."""
+    rule = Patience(initial_examples=150, initial_epochs=0, growth=Times(3.0), significance=significance)
+    stopped, better, patience = play(rule, [0.5] * 9, [9.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0])
+    assert better == [100, 200, 300]
+    assert (stopped, patience) == (300, [300, 300, 300])
+
+
 def test_not_a_number_is_never_better() -> None:
     rule = Patience(initial_examples=10_000, initial_epochs=0)
     nan, inf = math.nan, math.inf

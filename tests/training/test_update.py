@@ -13,7 +13,7 @@ from gradwise.criteria.losses import SoftmaxLoss
 from gradwise.criteria.penalties import L2
 from gradwise.criteria.supervised import Supervised
 from gradwise.curvature.objective import gather
-from gradwise.data.batches import Fixed, Reshuffled
+from gradwise.data.batches import Fixed, Reshuffled, Stream
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.training.state import State
@@ -117,6 +117,34 @@ def test_a_step_leaves_the_best_and_the_stopping_rule_alone(start: Start) -> Non
     assert eqx.tree_equal((new.best, new.stopping), (state.best, state.stopping))
     assert not eqx.tree_equal(new.parameters, state.parameters)
     assert np.isfinite(np.asarray(state.parameters.output.weight)).all()  # the state passed in is still there
+
+
+@pytest.mark.parametrize(("kind", "totals"), [(Stream, [8, 16, 24, 32, 37, 45, 53]), (Fixed, [37] * 7)])
+def test_a_penalty_is_divided_by_the_examples_seen_so_far_in_a_stream_and_else_by_all(
+    start: Start, kind: Any, totals: list[int]
+) -> None:
+    """Two passes, the last batch of each with 5 of 8 slots; a weight's gradient is g / B + (B' / (B t)) 2 lambda w.
+
+    The criterion taken apart, and that of the update to come, have the same T.
+    """
+    problem, state, a = _linear(start, batches=kind(8), criterion=Supervised(SoftmaxLoss(), penalties=(L2(3.0),)))
+    rows, presents, _ = problem.recipe.batches.indices(jnp.arange(7), len(problem.train), key=problem.key)
+    weight, bias = a["weight"], a["bias"]
+    for number, total in enumerate(totals):
+        objective = problem.objective(gather_batch(problem, rows[number], presents[number]), state.update)
+        in_use = float(presents[number].sum())
+        square = float(jnp.sum(state.parameters.output.weight**2))
+        assert float(objective.penalty(state.parameters)) == pytest.approx(in_use / 8 * 3.0 * square / total, rel=1e-5)
+        assert float(objective.slots(jnp.arange(3)).batch.total) == total
+        if number + 1 < len(totals):
+            assert float(objective.upcoming().batch.total) == totals[number + 1]
+        at, w = np.asarray(rows[number]), np.asarray(presents[number])
+        decayed = weight * (0.3 * in_use / 8 * 2 * 3.0 / total)
+        weight, bias, _ = by_hand(weight, bias, a["x"][at], a["y"][at], w, 8, 0.3)
+        weight = weight - decayed
+        state, _ = compiled_step(problem, state, gather_batch(problem, rows[number], presents[number]))
+        np.testing.assert_allclose(state.parameters.output.weight, weight, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(state.parameters.output.bias, bias, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("updates", [1, 2])

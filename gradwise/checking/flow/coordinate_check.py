@@ -1,6 +1,6 @@
 """The coordinate check of width transfer (row J7): do activations change equally in narrow and wide networks?
 
-    check = coordinate_check(lambda width: recipe_of(width), (32, 128, 512), train, valid, outputs=10, key=key)
+    check = coordinate_check(recipe_for_width, (32, 128, 512), train, valid, outputs=10, key=key)
     check.slopes      # for each layer: the power of the width with which its activations change in a few updates
 
 If a learning rate tuned on a narrow network suits a wide one, every slope is near 0. A positive slope means that a wide

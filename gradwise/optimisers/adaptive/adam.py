@@ -6,7 +6,8 @@ Adam(0.0015)      the same with the mean gradient for g, both corrected for thei
 AdamW(0.0015)     Adam with decoupled weight decay
 
 The last two differ in what decay means. With Adam, a penalty in the criterion passes through the moments; AdamW
-instead shrinks the weights by rate * decay at each update, whatever the size of the gradient.
+instead shrinks the weights by rate * decay at each update, whatever the size of the gradient. A note in the findings
+says which of the two a recipe has.
 """
 
 from typing import Any
@@ -17,7 +18,7 @@ from jaxtyping import PyTree, Scalar
 from ...records.finding import Finding
 from ...specs.contracts import AbstractOptimiser
 from ...specs.knobs import is_off, knob, switch
-from ...specs.paths import WEIGHTS, matching
+from ...specs.paths import WEIGHTS, knobs, matching
 from ...specs.priors import LogUniform, Uniform
 from ...specs.schedules import AbstractSchedule, Constant
 from ..first_order.schedules import present_rate, scale_by_rate
@@ -48,6 +49,23 @@ _EPSILON: dict[str, Any] = {
 }
 
 
+def _decay_notes(optimiser: AbstractOptimiser, recipe: Any) -> tuple[Finding, ...]:
+    """What the recipe's penalties on parameters (row D2) come to beside rates of each parameter's own."""
+    name = type(optimiser).__name__
+    return tuple(
+        Finding(
+            "note",
+            f"`{path}={float(value):g}` is a penalty in the criterion: {name} divides its gradient, like that of the "
+            "loss, by the size of past gradients, so weights with large gradients decay less than the chapter's "
+            "lambda says. It is not AdamW's decoupled decay.",
+            row="J1",
+            next="for the chapter's meaning use Sgd; for decoupled decay use AdamW and a coefficient of 0.",
+        )
+        for path, declaration, value in knobs(recipe)
+        if declaration.row == "D2" and path.endswith(".coefficient") and not is_off(value)
+    )
+
+
 class Adagrad(AbstractOptimiser):
     """theta <- theta - rate g / sqrt(s + epsilon), s <- s + g^2 from s = initial_square (Duchi et al. 2011).
 
@@ -74,6 +92,9 @@ class Adagrad(AbstractOptimiser):
     def rate(self, state: PyTree) -> Scalar:
         return present_rate(state)
 
+    def findings_in(self, recipe: Any) -> tuple[Finding, ...]:
+        return _decay_notes(self, recipe)
+
 
 class RmsProp(AbstractOptimiser):
     """theta <- theta - rate g / sqrt(v + epsilon), v <- b v + (1 - b) g^2 from v = 0 (Tieleman and Hinton 2012).
@@ -95,6 +116,9 @@ class RmsProp(AbstractOptimiser):
     def rate(self, state: PyTree) -> Scalar:
         return present_rate(state)
 
+    def findings_in(self, recipe: Any) -> tuple[Finding, ...]:
+        return _decay_notes(self, recipe)
+
 
 class Adam(AbstractOptimiser):
     """Steps of about the learning rate in each parameter, whatever the gradient's scale."""
@@ -113,6 +137,9 @@ class Adam(AbstractOptimiser):
 
     def rate(self, state: PyTree) -> Scalar:
         return present_rate(state)
+
+    def findings_in(self, recipe: Any) -> tuple[Finding, ...]:
+        return _decay_notes(self, recipe)
 
 
 class AdamW(AbstractOptimiser):
@@ -149,6 +176,9 @@ class AdamW(AbstractOptimiser):
 
     def rate(self, state: PyTree) -> Scalar:
         return present_rate(state)
+
+    def findings_in(self, recipe: Any) -> tuple[Finding, ...]:
+        return _decay_notes(self, recipe)
 
     def findings(self) -> tuple[Finding, ...]:
         # A decay that is let go over the run is nobody's lambda.

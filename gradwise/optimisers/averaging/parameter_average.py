@@ -18,13 +18,13 @@ from ...runtime.errors import RequestError
 from ...specs.contracts import AbstractOptimiser
 from ...specs.knobs import Spec, knob
 from ...specs.paths import parts
-from ...specs.priors import Choice, LogUniform, Uniform
+from ...specs.priors import Choice, LogUniform, Uniform, ZeroOr
 from ..first_order.schedules import BottouDecay, present_rate
 from ..first_order.sgd import LEARNING_RATE, Sgd
 
 _START: dict[str, Any] = {
     "allowed": "[0, inf)",
-    "prior": LogUniform(1.0, 1e5),
+    "prior": ZeroOr(LogUniform(1.0, 1e5)),
     "row": "C9",
     "about": "updates before averaging starts",
 }

@@ -177,7 +177,7 @@ class WarmUp(AbstractSchedule):
 
 _HORIZON: dict[str, Any] = {
     "allowed": "[0, inf)",
-    "prior": LogUniform(1e3, 1e6),
+    "prior": ZeroOr(LogUniform(1e3, 1e6)),
     "row": "J2",
     "about": "updates until the end of the schedule; 0: the whole run",
 }

@@ -1,6 +1,7 @@
 """Algorithm 1 of the chapter: the hyper-parameters of a deep architecture, chosen greedily, layer by layer (row E8).
 
-    levels = [drawn(space_of(learner("denoising", 500)), 8, key=key)] * 3
+    space = gw.defaults.search_space(gw.learner("denoising", 500))
+    levels = [draw_settings(space, 8, key=key)] * 3
     found = layerwise(levels, fine_tuning, dataset, keep=4, key=key)
     found.best.score, found.best.settings, found.best.probes
     record_of(found, dataset, key=key).test            # measured once, when all is chosen

@@ -168,7 +168,7 @@ def prior_text(prior: AbstractPrior) -> str:
         if prior.weights:
             texts = [f"{text}: {weight!r}" for text, weight in zip(texts, prior.weights, strict=True)]
         return f"choice({', '.join(texts)})"
-    names = {Uniform: "uniform", LogUniform: "log", LogInteger: "integers"}
+    names: dict[type[AbstractPrior], str] = {Uniform: "uniform", LogUniform: "log", LogInteger: "integers"}
     if type(prior) not in names:
         raise RequestError(f"the prior {type(prior).__name__} cannot be written as text.")
     ends: Any = prior

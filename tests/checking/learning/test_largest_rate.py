@@ -1,6 +1,7 @@
 """The largest learning rate that does not diverge (row B2)."""
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -79,6 +80,15 @@ def test_saturating_units_train_far_above_their_best_rate_and_the_recommendation
     assert found.largest > 2 * best
     assert found.calls == 3  # the whole first ladder trained: the border lies above it
     assert found.largest > 9
+
+
+def test_the_example_of_the_guide_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    guide = (Path(__file__).parents[3] / "docs" / "check.md").read_text()
+    exec(guide.partition("## Rates and widths")[2].partition("```python\n")[2].partition("```")[0], shown := {})
+    assert 1e-3 < shown["found"].recommended <= shown["found"].largest
+    assert shown["found"].applied(shown["recipe"]).optimiser.learning_rate == shown["found"].recommended
+    assert shown["check"].slopes.shape == (2,)
+    assert f"{shown['found'].recommended}" in capsys.readouterr().out
 
 
 def test_two_calls_of_one_program(monkeypatch: pytest.MonkeyPatch) -> None:

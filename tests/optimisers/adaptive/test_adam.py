@@ -11,11 +11,25 @@ import optax
 import pytest
 
 from gradwise import defaults
+from gradwise.criteria.losses import SoftmaxLoss
+from gradwise.criteria.penalties import L1, L2
+from gradwise.criteria.supervised import Supervised
 from gradwise.curvature.objective import Examples
+from gradwise.evaluation.run_findings import find_in_run
+from gradwise.models.centred_mlp import CentredMlp
+from gradwise.models.deep_boltzmann import DeepBoltzmann
 from gradwise.models.mlp import Mlp
+from gradwise.models.restricted_boltzmann import LabelRbm, Rbm
 from gradwise.optimisers.adaptive.adam import Adagrad, Adam, AdamW, RmsProp
+from gradwise.optimisers.averaging.parameter_average import MovingAverage
 from gradwise.optimisers.first_order.schedules import FlatCosine, RepeatedCosine
-from gradwise.specs.contracts import AbstractOptimiser
+from gradwise.optimisers.first_order.sgd import Sgd
+from gradwise.records.finding import Finding
+from gradwise.records.outcome import Outcome
+from gradwise.specs.contracts import AbstractModel, AbstractOptimiser
+from gradwise.specs.dataset import Classes, Dataset
+from gradwise.specs.paths import named_leaves, trainable
+from gradwise.specs.recipe import Recipe
 from gradwise.specs.schedules import Constant
 from gradwise.testing.contracts import check_part
 from gradwise.training.interval import interval
@@ -190,3 +204,34 @@ def test_adamw_says_which_meaning_its_decay_has() -> None:
     assert "decay=0.02" in note.what
     assert "lambda" in note.what
     assert AdamW(decay=0.0).findings() == ()
+
+
+@pytest.mark.parametrize("optimiser", [Adam(), AdamW(), RmsProp(), Adagrad(), MovingAverage(Adam())])
+def test_a_penalty_under_adam_says_which_meaning_its_decay_has(optimiser: AbstractOptimiser) -> None:
+    criterion = Supervised(SoftmaxLoss(), penalties=(L2(0.5), L1()))
+    inner = getattr(optimiser, "optimiser", optimiser)
+    train = Dataset(np.zeros((4, 2)), np.arange(4) % 2, Classes(np.arange(2)))
+
+    def findings_of(recipe: Recipe) -> tuple[Finding, ...]:
+        return find_in_run(recipe, {"valid_score": [], "best": []}, Outcome("finished", 4), train)
+
+    found = findings_of(defaults.classification(optimiser=optimiser, criterion=criterion))
+    (note,) = [one for one in found if "criterion.penalties.0.coefficient" in one.what]
+    assert (note.level, note.row) == ("note", "J1")
+    assert "`criterion.penalties.0.coefficient=0.5`" in note.what
+    assert type(inner).__name__ in note.what
+    for other in (
+        defaults.classification(optimiser=optimiser),
+        defaults.classification(optimiser=Sgd(), criterion=criterion),
+    ):
+        assert not any("criterion.penalties" in one.what for one in findings_of(other))
+
+
+@pytest.mark.parametrize("model", [Rbm(units=3), LabelRbm(units=3), CentredMlp(widths=(4, 3)), DeepBoltzmann((4, 3))])
+def test_adamw_decays_the_weights_of_machines_and_centred_networks_and_nothing_else(model: AbstractModel) -> None:
+    parameters, _ = trainable(model.build((5,), 2, key=jr.key(0)))
+    parameters = jax.tree.map(jnp.ones_like, parameters)
+    rule = AdamW(learning_rate=0.1, decay=0.5).build()
+    moves, _ = rule.update(jax.tree.map(jnp.zeros_like, parameters), rule.init(parameters), parameters)
+    for name, moved in named_leaves(moves):
+        np.testing.assert_allclose(moved, -0.05 if ".weight" in f".{name}" else 0.0, rtol=1e-6, err_msg=name)
