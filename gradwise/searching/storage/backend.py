@@ -13,7 +13,6 @@ Every error is one line: a `RequestError` while opening, a `WorkError` afterward
 
 import contextlib
 import importlib.util
-import json
 import os
 import re
 import socket
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ...runtime.errors import RequestError, WorkError
+from .journal import SealedJournal, describe_damage, inspect_journal, is_repairable
 
 BUSY_SECONDS = 5.0  # how long a database that somebody else is writing to is waited for
 FRESH_SECONDS = 60.0  # a mark older than this is abandoned
@@ -136,63 +136,21 @@ def quiet_storage() -> Iterator[None]:
         optuna.logging.set_verbosity(before)
 
 
-def _is_line(line: bytes) -> bool:
-    try:
-        return isinstance(json.loads(line), dict)
-    except ValueError:
-        return False
-
-
-def mend_journal(path: Path) -> bool:
-    """Takes away a last line that was not written to its end; whether there was one.
-
-    Only the owner may: another process could be in the midst of writing it. Without this the next line would be
-    glued to the torn one, and both be lost.
-    """
-    with open(path, "rb+") as file:
-        content = file.read()
-        end = content.rfind(b"\n") + 1
-        if end < len(content):  # no end of line
-            if _is_line(content[end:]):
-                file.write(b"\n")
-            else:
-                file.truncate(end)
-            return True
-        start = content.rfind(b"\n", 0, end - 1) + 1
-        if end and not _is_line(content[start:end]):
-            file.truncate(start)
-            return True
-    return False
-
-
-def free_journal(path: Path, seconds: float = 1.0) -> None:
-    """Takes away Optuna's own lock where a killed process left it; otherwise each writing would wait for half a minute.
-
-    Optuna holds it for a millisecond or so. Who calls this owns the study, so the only others are viewers.
-    """
-    link = Path(f"{path}.lock")
-    end = time.monotonic() + seconds
-    while os.path.lexists(link) and time.monotonic() < end:
-        time.sleep(0.02)
-    link.unlink(missing_ok=True)
-
-
-def _broken_line(path: Path) -> int:
-    with open(path, "rb") as file:
-        return next((number for number, line in enumerate(file, 1) if not _is_line(line)), 0)
-
-
 def _open_journal(path: Path) -> Any:
     from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend
 
     with open(path, "rb+" if os.access(path, os.W_OK) else "rb"):
         pass  # a folder, or a file that may not be read, is refused here by the system itself
+    damage = inspect_journal(path)[0]
+    if damage:
+        advice = "Use another store, or a backup copy."
+        if is_repairable(path, damage):
+            advice = f"gradwise search --out {path.parent} --resume runs again what is missing."
+        raise RequestError(f"{path} is damaged or not a study: {describe_damage(damage)}. {advice}")
     try:
-        return JournalStorage(JournalFileBackend(str(path)))
+        return JournalStorage(SealedJournal(path))  # type: ignore[arg-type]
     except (ValueError, KeyError, TypeError, AttributeError, AssertionError):
-        line = _broken_line(path)
-        where = f"line {line} is not a record" if line else "its lines are not records of a study"
+        where = "its lines are not records of a study"
         raise RequestError(f"{path} is damaged or not a study: {where}. Use another store, or a backup copy.") from None
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from ...records.finding import Finding
 from ...records.trial import Trial
 from ...runtime.errors import RequestError, WorkError, nearest
 from .backend import (
@@ -30,13 +31,12 @@ from .backend import (
     check_place,
     explain_errors,
     file_of,
-    free_journal,
     is_url,
-    mend_journal,
     open_storage,
     quiet_storage,
     without_password,
 )
+from .journal import Damage, describe_damage, free_journal, mend_journal, repair_journal
 from .study_identity import StudyIdentity, check_identity, check_same, identity_from_plain
 from .trial_codec import read_trial, write_trial
 
@@ -123,12 +123,14 @@ class Store:
     """The trials of one study. Made by `Store.open`.
 
     `mended` says that the journal ended in a line that a killed process had not written to its end; it is gone.
+    `findings` tell of lines that were left out because they had been damaged.
     """
 
     def __init__(self, where: str | Path, storage: Any, study: Any, about: StudyIdentity, owner: Any) -> None:
         import optuna
 
         self.where, self.name, self.about, self.mended = where, study.study_name, about, False
+        self.findings: tuple[Finding, ...] = ()
         self._storage, self._id, self._owner = storage, study._study_id, owner
         self._study = optuna.Study(self.name, storage)
         self._seconds = self._written_seconds = float(study.user_attrs.get(_SECONDS, 0.0))
@@ -157,6 +159,7 @@ class Store:
         """
         check_place(where, create=create)
         path, place = file_of(where), without_password(where)
+        damage: list[Damage] = []
         with contextlib.ExitStack() as undo, quiet_storage(), explain_errors(where, working=False):
             owner: Any = None
             if write and path is not None:
@@ -166,6 +169,8 @@ class Store:
                 assert about is not None
                 name = name or NAME
                 _create(where, name, about)
+            elif write and not is_url(where):
+                damage = repair_journal(Path(where))
             storage = open_storage(where, create=False)
             undo.callback(_close_storage, storage)
             study = _choose_study(place, storage, name)
@@ -178,6 +183,9 @@ class Store:
                 undo.callback(owner.release)
             store = cls(where, storage, study, known, owner)
             store._classes = classes
+            if damage:
+                what = f"{where} was damaged: {describe_damage(damage)}. What is missing is run again within the budget"
+                store.findings = (Finding("warning", f"{what}; a copy of the file is in {where}.damaged.", "E9"),)
             if write and not is_url(where):
                 store.mended = mend_journal(Path(where))
                 free_journal(Path(where))

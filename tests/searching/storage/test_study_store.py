@@ -359,7 +359,7 @@ def test_places_that_are_wrong(tmp_path: Path) -> None:
         str(tmp_path / "nowhere" / "study.journal"): "no study in",
         str(tmp_path): "is a folder",
         str(tmp_path / "table.csv"): "line 1 is not a record",
-        str(tmp_path / "line.txt"): "contains no study",
+        str(tmp_path / "line.txt"): "line 1 is not a record",
         str(tmp_path / "list.json"): "its lines are not records",
         f"sqlite:///{tmp_path / 'other.db'}": "contains no study",
         f"sqlite:///{tmp_path / 'table.csv'}": "it is not a SQLite database",
