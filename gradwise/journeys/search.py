@@ -27,7 +27,7 @@ from ..runtime import keys
 from ..runtime.errors import RequestError, WorkError
 from ..runtime.files import write_whole
 from ..searching.running.study_clock import SearchPlan
-from ..searching.search import StudyOptions, folds_before_finals, run_study
+from ..searching.search import EFFORT, StudyOptions, folds_before_finals, run_study
 from ..searching.selection.committee_members import ANSWERS
 from ..searching.selection.nested_cv import FOLDS, Interrupted, nested_search, share
 from ..searching.storage.budget import Budget
@@ -81,6 +81,7 @@ def _study_options(
         checkpoint_seconds=options.checkpoint,
         watch=watch,
         say=lambda plan: progress.tell(f"plan     {plan}"),
+        notice=progress.tell,
         settings=prepared.settings,
         begun=begun,
         trial_ended=calls.trial_ended,
@@ -185,7 +186,8 @@ def _search(prepared: PreparedSearch, procedure: Procedure, work: Path, options:
     try:
         return procedure.search(prepared.budget, options, describe=_description(prepared.options))
     except BaseException as problem:
-        if isinstance(problem, RequestError) or not (work / folders.JOURNAL).exists():
+        begun = any((work / name).exists() for name in (folders.JOURNAL, EFFORT))  # with a database there is no journal
+        if isinstance(problem, RequestError) or not begun:
             file.unlink()
             if before is not None:
                 write_whole(file, before)

@@ -25,6 +25,7 @@ from ...runtime.errors import RequestError, WorkError
 from .journal import SealedJournal, describe_damage, inspect_journal, is_repairable
 
 BUSY_SECONDS = 5.0  # how long a database that somebody else is writing to is waited for
+OUTAGE_SECONDS = 60.0  # how long a server that does not answer is waited for while a study runs
 FRESH_SECONDS = 60.0  # a mark older than this is abandoned
 RENEW_SECONDS = 15.0
 _MARK = "gradwise:owner"
@@ -87,12 +88,25 @@ _REMEDIES = (  # what the reason says, in words that hold for every driver; and 
     (r"file is not a database", "it is not a SQLite database", "Give another place."),
     (r"no longer compatible|table schema", "its tables are of another Optuna version", "Run: optuna storage upgrade."),
     (
+        r"server closed|terminating connection|starting up|shutting down|"
         r"refused|could not translate|timeout expired|No such file|unreachable|not known",
         "the server does not answer",
         "Check host, port and socket, and that the server is running.",
     ),
     (r"unable to open database file", "it cannot be opened", "Check that the folder exists and is writable."),
 )
+
+
+_COMING_BACK = re.compile(
+    "server closed|terminating connection|connection already closed|refused|No such file|unreachable|timeout expired|"
+    "starting up|shutting down|recovery mode|broken pipe|reset by peer",
+    re.IGNORECASE,
+)
+
+
+def may_come_back(where: str | Path, problem: BaseException) -> bool:
+    """Whether a server that was stopped or cannot be reached is why something could not be written."""
+    return is_url(where) and file_of(where) is None and _COMING_BACK.search(_cause(problem)) is not None
 
 
 def explain(where: str | Path, problem: BaseException, *, working: bool) -> RequestError | WorkError:
@@ -227,12 +241,17 @@ class FileOwner:
         self._lock.release()
 
 
+_HELD: set[str] = set()  # the tokens of the marks by which this process holds a study
+
+
 def _lives(mark: dict[str, Any]) -> bool:
     """Whether the owner may still be at work: a process of this machine is asked, of another by the age of its mark."""
     if time.time() - float(mark["time"]) > FRESH_SECONDS:
         return False
     if mark["host"] != socket.gethostname():
         return True
+    if mark["process"] == os.getpid():  # one that it could not take away, because the server was gone, holds nothing
+        return mark["token"] in _HELD
     try:
         os.kill(int(mark["process"]), 0)
     except ProcessLookupError:
@@ -248,6 +267,7 @@ class DatabaseOwner:
     def __init__(self, where: str | Path, storage: Any, study: int) -> None:
         self._where, self._storage, self._study = where, storage, study
         self._token = os.urandom(8).hex()
+        _HELD.add(self._token)
         mark = self._mark()
         if mark and _lives(mark):
             raise RequestError(
@@ -281,5 +301,6 @@ class DatabaseOwner:
             self._write()
 
     def release(self) -> None:
+        _HELD.discard(self._token)
         if self._mark().get("token") == self._token:
             self._storage.set_study_user_attr(self._study, _MARK, {})

@@ -16,7 +16,7 @@ import datetime
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -24,6 +24,8 @@ from typing import Any
 from ...records.finding import Finding
 from ...records.trial import Trial
 from ...runtime.errors import RequestError, WorkError, nearest
+from ...runtime.progress import silent
+from . import backend
 from .backend import (
     RENEW_SECONDS,
     DatabaseOwner,
@@ -32,6 +34,7 @@ from .backend import (
     explain_errors,
     file_of,
     is_url,
+    may_come_back,
     open_storage,
     quiet_storage,
     without_password,
@@ -131,6 +134,8 @@ class Store:
 
         self.where, self.name, self.about, self.mended = where, study.study_name, about, False
         self.findings: tuple[Finding, ...] = ()
+        self.notice: Callable[[str], None] = silent
+        self._patient = True
         self._storage, self._id, self._owner = storage, study._study_id, owner
         self._study = optuna.Study(self.name, storage)
         self._seconds = self._written_seconds = float(study.user_attrs.get(_SECONDS, 0.0))
@@ -252,8 +257,7 @@ class Store:
             system_attrs={},
             intermediate_values={},
         )
-        with self._writing():
-            self._study.add_trial(frozen)
+        self._write(lambda: self._study.add_trial(frozen))
         loaded[trial.number] = trial
         self._in_order = None
 
@@ -284,33 +288,47 @@ class Store:
 
     def renew(self) -> None:
         """Says that this process is still at work; to be called between intervals, and cheap."""
-        with self._writing():
-            pass
+        self._write(lambda: None)
 
     def settle(self, settings: dict[str, Any]) -> None:
         """Notes other settings, such as a larger budget."""
         self.about = dataclasses.replace(self.about, settings=settings)
-        with self._writing():
-            self._storage.set_study_user_attr(self._id, _ABOUT, self.about.to_plain())
+        self._write(lambda: self._storage.set_study_user_attr(self._id, _ABOUT, self.about.to_plain()))
 
     def _write_seconds(self) -> None:
-        with self._writing():
-            self._storage.set_study_user_attr(self._id, _SECONDS, self._seconds)
+        self._write(lambda: self._storage.set_study_user_attr(self._id, _SECONDS, self._seconds))
         self._written_seconds, self._written_at = self._seconds, time.monotonic()
 
-    @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
-        """Around whatever is written: the owner renews its mark, and a line that could not be ended is taken away."""
+    def _write(self, action: Callable[[], Any]) -> None:
+        """Writes; before that the owner renews its mark. A server that does not answer is waited for, once.
+
+        What was written although the answer got lost is written again: of two trials with one number the first counts.
+        """
         assert self._owner is not None, "the study was opened read-only"
-        try:
-            with explain_errors(self.where, working=True):
-                self._owner.renew()
-                yield
-        except WorkError:
-            if not is_url(self.where):
+        began = time.monotonic()
+        while True:
+            try:
                 with explain_errors(self.where, working=True):
-                    mend_journal(Path(self.where))
-            raise
+                    self._owner.renew()
+                    action()
+                return
+            except WorkError as problem:
+                cause = problem.__cause__ or problem
+                waited = time.monotonic() - began
+                if not self._patient or not may_come_back(self.where, cause) or waited > backend.OUTAGE_SECONDS:
+                    self._patient = self._patient and waited <= backend.OUTAGE_SECONDS
+                    self._mend()
+                    raise
+                if waited < 1.0:
+                    place = without_password(self.where)
+                    self.notice(f"{place} does not answer: waiting for it for {backend.OUTAGE_SECONDS:.0f} seconds")
+            time.sleep(1.0)
+
+    def _mend(self) -> None:
+        """Takes away a line that could not be ended."""
+        if not is_url(self.where):
+            with explain_errors(self.where, working=True):
+                mend_journal(Path(self.where))
 
     def close(self) -> None:
         """Releases the lock. The store cannot be used afterwards."""
