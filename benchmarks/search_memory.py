@@ -63,6 +63,7 @@ def run_case(case: str, trials: int) -> None:
     import jax
 
     import gradwise as gw
+    from gradwise.searching.search import run_study
 
     dataset, space, strategy = make_search(case)
     seen = 0

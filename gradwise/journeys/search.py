@@ -27,7 +27,7 @@ from ..runtime import keys
 from ..runtime.errors import RequestError, WorkError
 from ..runtime.files import write_whole
 from ..searching.running.study_clock import SearchPlan
-from ..searching.search import StudyOptions, folds_before_finals, run_study
+from ..searching.search import EFFORT, StudyOptions, folds_before_finals, run_study
 from ..searching.selection.committee_members import ANSWERS
 from ..searching.selection.nested_cv import FOLDS, Interrupted, nested_search, share
 from ..searching.storage.budget import Budget
@@ -44,7 +44,7 @@ from ..training.prepare import CLASS_WEIGHTS
 from .data_and_recipe import Description, expected_sizes, find_in_data, start_device
 from .dry_run import choices, data_section, folder_word
 from .folders import run_folder as folders
-from .folders.study_folder import publish_study, study_file, with_store, workplace
+from .folders.study_folder import find_loss, find_missing, publish_study, study_file, with_store, workplace
 from .model import Model, model_of_record
 from .progress import SILENT, AbstractProgress, Watch
 from .progress_bar import progress_here
@@ -81,6 +81,7 @@ def _study_options(
         checkpoint_seconds=options.checkpoint,
         watch=watch,
         say=lambda plan: progress.tell(f"plan     {plan}"),
+        notice=progress.tell,
         settings=prepared.settings,
         begun=begun,
         trial_ended=calls.trial_ended,
@@ -185,7 +186,8 @@ def _search(prepared: PreparedSearch, procedure: Procedure, work: Path, options:
     try:
         return procedure.search(prepared.budget, options, describe=_description(prepared.options))
     except BaseException as problem:
-        if isinstance(problem, RequestError) or not (work / folders.JOURNAL).exists():
+        begun = any((work / name).exists() for name in (folders.JOURNAL, EFFORT))  # with a database there is no journal
+        if isinstance(problem, RequestError) or not begun:
             file.unlink()
             if before is not None:
                 write_whole(file, before)
@@ -242,7 +244,9 @@ def search_and_write(
     procedure = _procedure(prepared)
     with workplace(folder, options) as work, _called(prepared) as calls:
         progress.phase("starting")
+        lost = find_missing(folder) if options.resume else ()
         study = _search(prepared, procedure, work, _study_options(prepared, work, progress, begun, calls))
+        study = dataclasses.replace(study, findings=(*study.findings, *lost))
         if prepared.fold_budget is not None and study.outcome != "interrupted" and study.predictor is not None:
             # Both are long; the first is not to be lost by what happens in the second.
             half = dataclasses.replace(study, outcome="interrupted")
@@ -254,7 +258,7 @@ def search_and_write(
 
 
 def _finished(folder: Path, options: SearchRequest) -> Study | None:
-    """The study in the folder, if it already answers this request."""
+    """The study in the folder, if it already answers this request and no trial of it was lost."""
     work = folders.working(folder)
     if work != folder or not (folder / folders.RESULT).is_file():
         return None
@@ -264,7 +268,7 @@ def _finished(folder: Path, options: SearchRequest) -> Study | None:
         return None  # whether that is the same study, the study's own record must tell
     found = read_study(folder)
     same = all(found.settings.get(name) == value for name, value in options.settings().items())
-    return found if same and found.outcome == "finished" else None
+    return found if same and found.outcome == "finished" and not find_loss(folder, found) else None
 
 
 def _plan(prepared: PreparedSearch, folder: Path) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from ..specs.paths import get
 from ..specs.search_space import Space
 from .data_and_recipe import check_network, read_requested, refuse_targetless, resolve_for, rows_of_table
 from .folders import run_folder as folders
+from .folders.study_folder import find_record
 from .pretraining import check_varied
 from .requests.assignments import Resolved, locate, words_of
 from .requests.options import flag_of
@@ -103,7 +104,11 @@ def add_trials(options: SearchRequest) -> SearchRequest:
     """`+50 trials` as a total: 50 more than the study has."""
     if not options.budget.more:
         return options
-    there = sum(trial.phase == "search" for trial in _stored_trials(options))
+    known = [_stored_trials(options)]
+    found = find_record(Path(options.out or ""))
+    if found is not None:
+        known.append(found.trials)  # the journal may have lost some of these: they are run again
+    there = max(sum(trial.phase == "search" for trial in trials) for trials in known)
     return dataclasses.replace(options, budget=Budget(trials=there + (options.budget.trials or 0)))
 
 

@@ -96,8 +96,9 @@ class StudyOptions:
     `folder` stores the study (its journal, the best networks); `store` puts the trials elsewhere: a file, or a database
     such as `postgresql://...`, under `name`. `on` chooses the workers: see `executor_choice.py`. `watch` hears how far
     the study has come, `trial_ended` gets each trial that this run has finished and written down, `say` the plan before
-    the first trial. The clock (`time.monotonic`) starts at `begun`, if given. `settings` are the contents of the study
-    file. Running trainings are checkpointed to the folder every `checkpoint_seconds`.
+    the first trial, `notice` that a database is waited for. The clock (`time.monotonic`) starts at `begun`, if given.
+    `settings` are the contents of the study file. Running trainings are checkpointed to the folder every
+    `checkpoint_seconds`.
     """
 
     folder: Path | None = None
@@ -109,6 +110,7 @@ class StudyOptions:
     watch: Watch = silent
     trial_ended: Callable[[Trial], Any] = silent
     say: Callable[[str], None] = silent
+    notice: Callable[[str], None] = silent
     begun: float | None = None
     checkpoint_seconds: float = 10.0
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -121,6 +123,7 @@ def _open_store(options: StudyOptions, about: StudyIdentity) -> Store | None:
     exists = not options.store and Path(where).exists()
     create = not options.resume or (not options.store and not exists)
     store = Store.open(where, options.name, create=create, about=about)
+    store.notice = options.notice
     if options.resume:
         store.settle(about.settings)
     return store

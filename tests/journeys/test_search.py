@@ -4,6 +4,7 @@ import json
 import re
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
@@ -11,6 +12,10 @@ import pytest
 import gradwise as gw
 from gradwise import defaults
 from gradwise.records.study_files import read_study
+from gradwise.runtime.errors import WorkError
+from gradwise.searching.storage import backend
+from gradwise.searching.storage.study_store import Store
+from tests.searching.postgres import postgres_server  # noqa: F401
 
 FILES = {
     *("recipe.json", "result.json", "study.json", "trials.parquet", "study.journal", "study.toml"),
@@ -58,6 +63,82 @@ def test_a_finished_study_has_nothing_left_to_do(searched, gradwise):
     assert said.code == 0
     assert json.loads(said.out)["trials"] == len(read_study(searched).trials)
     assert {path: path.read_bytes() for path in searched.rglob("*") if path.is_file()} == before
+
+
+def _scores(folder: Path) -> dict[int, float]:
+    return {trial.number: trial.score for trial in read_study(folder).trials}
+
+
+def test_a_journal_that_lost_its_end_is_noticed_and_run_again(searched, gradwise):
+    before, journal = _scores(searched), searched / "study.journal"
+    lines = journal.read_text().splitlines(keepends=True)
+    places = [place for place, line in enumerate(lines) if '"op_code":4' in line]
+    journal.write_text("".join(lines[: places[2]]))
+    merged = gradwise("merge", "study", "study", "--out", "both")
+    assert merged.code == 2
+    lost = f"study.journal is damaged: {len(before) - 2} of {len(before)} trials are missing (2, 3, "
+    assert lost in merged.err
+    said = gradwise("search", "--out", "study", "--resume", "--on", "here", "--no-report")
+    assert said.code == 0, said.err
+    assert any(lost in finding["what"] for finding in plain(searched)["findings"])
+    assert _scores(searched) == before
+    with Store.open(journal, write=False) as store:
+        assert [trial.number for trial in store.trials()] == sorted(before)
+
+
+def test_a_score_edited_in_the_journal_is_measured_again(searched, gradwise):
+    before, journal = _scores(searched), searched / "study.journal"
+    text = journal.read_text()
+    score = f'\\"score\\":{before[1]}'
+    assert text.count(score) >= 1
+    journal.write_text(text.replace(score, '\\"score\\":-9.0', 1))
+    extended = gradwise("search", "--out", "study", "--resume", "--trials", "+1", "--on", "here")
+    assert extended.code == 2
+    assert "was changed after it was written" in extended.err
+    assert "gradwise search --out study --resume runs again what is missing." in extended.err
+    said = gradwise("search", "--out", "study", "--resume", "--on", "here", "--no-report")
+    assert said.code == 0, said.err
+    assert any("was changed after it was written" in finding["what"] for finding in plain(searched)["findings"])
+    assert _scores(searched) == before
+
+
+def test_after_an_outage_of_the_database_the_study_is_resumed_from_its_folder(
+    table,
+    gradwise,
+    postgres_server,  # noqa: F811
+    monkeypatch,
+):
+    monkeypatch.setattr(backend, "OUTAGE_SECONDS", 0.1)
+    monkeypatch.setattr("optuna.storages._rdb.storage.random", SimpleNamespace(random=lambda: 0.0))
+    ended = []
+
+    def stop_the_server(row):
+        if not ended:
+            postgres_server.stop()
+        ended.append(row)
+
+    knobs = {"model.widths": 8, "stopping": "Off", "stopping.epochs": 2, "model.dropout": 0}
+    wanted = {"trials": 6, "finalists": 0, "committee": "seeds", "folds": 1, "nested": False, "strategy": "tpe"}
+    store = postgres_server.make("resumed")
+    try:
+        with pytest.raises(WorkError, match="the server does not answer"):
+            gw.search(
+                "flowers.csv",
+                target="kind",
+                set=knobs,
+                **wanted,
+                on="here",
+                out="mine",
+                store=store,
+                callbacks=[stop_the_server],
+            )
+    finally:
+        postgres_server.start()
+    assert 1 <= len(ended) < 6
+    assert tomllib.loads(Path("mine/study.toml").read_text())["trials"]["store"] == store
+    said = gradwise("search", "--out", "mine", "--resume", "--on", "here", "--no-report")
+    assert said.code == 0, said.err
+    assert set(range(6)) <= set(_scores(Path("mine")))
 
 
 @pytest.mark.slow

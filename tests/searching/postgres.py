@@ -1,5 +1,6 @@
 """A PostgreSQL server from a temporary folder, for the tests of the store: a socket, no port, gone afterwards."""
 
+import dataclasses
 import os
 import pwd
 import shutil
@@ -30,9 +31,24 @@ def _user() -> dict[str, int | str]:
     return {"user": chosen.pw_uid, "group": chosen.pw_gid}
 
 
+@dataclasses.dataclass(frozen=True)
+class Server:
+    """`make` makes an empty database and gives its address; `stop` and `start` are an outage."""
+
+    make: Callable[[str], str]
+    stop: Callable[[], None]
+    start: Callable[[], None]
+
+
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[Callable[[str], str]]:
+def postgres(postgres_server: Server) -> Callable[[str], str]:
     """A function that makes an empty database and gives its address; the user `guarded` needs a password."""
+    return postgres_server.make
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[Server]:
+    """The server."""
     driver = pytest.importorskip("psycopg2", reason="the driver psycopg2 is not installed")
     programs = _programs()
     if programs is None:
@@ -60,15 +76,20 @@ def postgres() -> Iterator[Callable[[str], str]]:
         (data / "pg_hba.conf").write_text("local all guarded scram-sha-256\nlocal all all trust\n")
         options = f"-k {folder} -c listen_addresses= -c fsync=off -c full_page_writes=off -c shared_buffers=16MB"
         start = [str(programs / "pg_ctl"), "-D", str(data), "-o", options, "-l", str(folder / "log"), "-w", "start"]
-        # The server inherits what is open: a pipe would never close.
-        subprocess.run(start, env=environment, cwd=folder, stdout=subprocess.DEVNULL, check=True, **who)  # type: ignore[call-overload]
+        stop = [str(programs / "pg_ctl"), "-D", str(data), "-m", "fast", "-w", "stop"]
+
+        def control(command: list[str]) -> None:
+            # The server inherits what is open: a pipe would never close.
+            subprocess.run(command, env=environment, cwd=folder, stdout=subprocess.DEVNULL, check=True, **who)  # type: ignore[call-overload]
+
+        control(start)
         sql(f"CREATE ROLE guarded LOGIN PASSWORD '{_PASSWORD}'")
 
         def make(name: str) -> str:
             sql(f'CREATE DATABASE "{name}"')
             return f"postgresql://owner@/{name}?host={folder}"
 
-        yield make
+        yield Server(make, lambda: control(stop), lambda: control(start))
     finally:
         subprocess.run(
             [str(programs / "pg_ctl"), "-D", str(data), "-m", "immediate", "-w", "stop"],

@@ -26,6 +26,7 @@ from ..requests.study_requests import STUDY_FILE, MergeRequest, SearchRequest
 from ..search import search_and_write
 from ..search_request import prepare_search
 from . import run_folder as folders
+from .study_folder import find_loss, find_record
 
 
 def _store_of(source: str) -> str | Path:
@@ -36,6 +37,10 @@ def _store_of(source: str) -> str | Path:
     if path.is_dir():
         journal, file = path / folders.JOURNAL, path / STUDY_FILE
         if journal.is_file():
+            found = find_record(path)
+            lost = "" if found is None else find_loss(path, found)
+            if lost:
+                raise RequestError(f"merge: {lost}. gradwise search --out {source} --resume runs them again.")
             return journal
         store = read_store(file)[0] if file.is_file() else None
         if store is not None:

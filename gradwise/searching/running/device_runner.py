@@ -45,7 +45,7 @@ from .evaluation_data import EvaluationData, JobData
 from .jobs import Done, Job
 from .population_size import AbstractSlots, BySize
 
-_MOST_PROGRAMS = 48  # a compiled one takes some 30 MB and 200 memory maps, of which Linux gives a process 65,530
+_MOST_PROGRAMS = 24  # a compiled one takes some 20 MB and 150 memory maps, of which Linux gives a process 65,530
 # Rules that move each number by its own gradient and penalties of each number: to them a layer of zeros is nothing.
 # Others look at a whole layer, or count them.
 _BY_NUMBER = (Sgd, HeavyBall, Nesterov, Adagrad, RmsProp, Adam, AdamW, MovingAverage, PolyakAverage, AbstractSchedule)

@@ -87,7 +87,7 @@ class Driver:
         self.trials: dict[int, Trial] = {trial.number: trial for trial in (store.trials() if store else ())}
         self.contenders.forget_all_but(self.trials)
         self.next = max(self.trials, default=-1) + 1
-        self.findings: list[Finding] = []
+        self.findings: list[Finding] = [*store.findings] if store is not None else []
         self.populations: tuple[PopulationHistory, ...] = ()  # what population-based training leaves for the record
         self.moved = False  # whether a border moved among the trials of one phase: they are no draws of one prior then
         self.first_ended = 0.0  # when, by the study's own clock

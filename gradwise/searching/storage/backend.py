@@ -13,7 +13,6 @@ Every error is one line: a `RequestError` while opening, a `WorkError` afterward
 
 import contextlib
 import importlib.util
-import json
 import os
 import re
 import socket
@@ -23,8 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from ...runtime.errors import RequestError, WorkError
+from .journal import SealedJournal, describe_damage, inspect_journal, is_repairable
 
 BUSY_SECONDS = 5.0  # how long a database that somebody else is writing to is waited for
+OUTAGE_SECONDS = 60.0  # how long a server that does not answer is waited for while a study runs
 FRESH_SECONDS = 60.0  # a mark older than this is abandoned
 RENEW_SECONDS = 15.0
 _MARK = "gradwise:owner"
@@ -87,12 +88,25 @@ _REMEDIES = (  # what the reason says, in words that hold for every driver; and 
     (r"file is not a database", "it is not a SQLite database", "Give another place."),
     (r"no longer compatible|table schema", "its tables are of another Optuna version", "Run: optuna storage upgrade."),
     (
+        r"server closed|terminating connection|starting up|shutting down|"
         r"refused|could not translate|timeout expired|No such file|unreachable|not known",
         "the server does not answer",
         "Check host, port and socket, and that the server is running.",
     ),
     (r"unable to open database file", "it cannot be opened", "Check that the folder exists and is writable."),
 )
+
+
+_COMING_BACK = re.compile(
+    "server closed|terminating connection|connection already closed|refused|No such file|unreachable|timeout expired|"
+    "starting up|shutting down|recovery mode|broken pipe|reset by peer",
+    re.IGNORECASE,
+)
+
+
+def may_come_back(where: str | Path, problem: BaseException) -> bool:
+    """Whether a server that was stopped or cannot be reached is why something could not be written."""
+    return is_url(where) and file_of(where) is None and _COMING_BACK.search(_cause(problem)) is not None
 
 
 def explain(where: str | Path, problem: BaseException, *, working: bool) -> RequestError | WorkError:
@@ -136,63 +150,21 @@ def quiet_storage() -> Iterator[None]:
         optuna.logging.set_verbosity(before)
 
 
-def _is_line(line: bytes) -> bool:
-    try:
-        return isinstance(json.loads(line), dict)
-    except ValueError:
-        return False
-
-
-def mend_journal(path: Path) -> bool:
-    """Takes away a last line that was not written to its end; whether there was one.
-
-    Only the owner may: another process could be in the midst of writing it. Without this the next line would be
-    glued to the torn one, and both be lost.
-    """
-    with open(path, "rb+") as file:
-        content = file.read()
-        end = content.rfind(b"\n") + 1
-        if end < len(content):  # no end of line
-            if _is_line(content[end:]):
-                file.write(b"\n")
-            else:
-                file.truncate(end)
-            return True
-        start = content.rfind(b"\n", 0, end - 1) + 1
-        if end and not _is_line(content[start:end]):
-            file.truncate(start)
-            return True
-    return False
-
-
-def free_journal(path: Path, seconds: float = 1.0) -> None:
-    """Takes away Optuna's own lock where a killed process left it; otherwise each writing would wait for half a minute.
-
-    Optuna holds it for a millisecond or so. Who calls this owns the study, so the only others are viewers.
-    """
-    link = Path(f"{path}.lock")
-    end = time.monotonic() + seconds
-    while os.path.lexists(link) and time.monotonic() < end:
-        time.sleep(0.02)
-    link.unlink(missing_ok=True)
-
-
-def _broken_line(path: Path) -> int:
-    with open(path, "rb") as file:
-        return next((number for number, line in enumerate(file, 1) if not _is_line(line)), 0)
-
-
 def _open_journal(path: Path) -> Any:
     from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend
 
     with open(path, "rb+" if os.access(path, os.W_OK) else "rb"):
         pass  # a folder, or a file that may not be read, is refused here by the system itself
+    damage = inspect_journal(path)[0]
+    if damage:
+        advice = "Use another store, or a backup copy."
+        if is_repairable(path, damage):
+            advice = f"gradwise search --out {path.parent} --resume runs again what is missing."
+        raise RequestError(f"{path} is damaged or not a study: {describe_damage(damage)}. {advice}")
     try:
-        return JournalStorage(JournalFileBackend(str(path)))
+        return JournalStorage(SealedJournal(path))  # type: ignore[arg-type]
     except (ValueError, KeyError, TypeError, AttributeError, AssertionError):
-        line = _broken_line(path)
-        where = f"line {line} is not a record" if line else "its lines are not records of a study"
+        where = "its lines are not records of a study"
         raise RequestError(f"{path} is damaged or not a study: {where}. Use another store, or a backup copy.") from None
 
 
@@ -271,12 +243,17 @@ class FileOwner:
         self._lock.release()
 
 
+_HELD: set[str] = set()  # the tokens of the marks by which this process holds a study
+
+
 def _lives(mark: dict[str, Any]) -> bool:
     """Whether the owner may still be at work: a process of this machine is asked, of another by the age of its mark."""
     if time.time() - float(mark["time"]) > FRESH_SECONDS:
         return False
     if mark["host"] != socket.gethostname():
         return True
+    if mark["process"] == os.getpid():  # one that it could not take away, because the server was gone, holds nothing
+        return mark["token"] in _HELD
     try:
         os.kill(int(mark["process"]), 0)
     except ProcessLookupError:
@@ -292,6 +269,7 @@ class DatabaseOwner:
     def __init__(self, where: str | Path, storage: Any, study: int) -> None:
         self._where, self._storage, self._study = where, storage, study
         self._token = os.urandom(8).hex()
+        _HELD.add(self._token)
         mark = self._mark()
         if mark and _lives(mark):
             raise RequestError(
@@ -325,5 +303,6 @@ class DatabaseOwner:
             self._write()
 
     def release(self) -> None:
+        _HELD.discard(self._token)
         if self._mark().get("token") == self._token:
             self._storage.set_study_user_attr(self._study, _MARK, {})

@@ -16,14 +16,17 @@ import datetime
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from ...records.finding import Finding
 from ...records.trial import Trial
 from ...runtime.errors import RequestError, WorkError, nearest
 from ...runtime.files import new_file_beside
+from ...runtime.progress import silent
+from . import backend
 from .backend import (
     RENEW_SECONDS,
     DatabaseOwner,
@@ -31,13 +34,13 @@ from .backend import (
     check_place,
     explain_errors,
     file_of,
-    free_journal,
     is_url,
-    mend_journal,
+    may_come_back,
     open_storage,
     quiet_storage,
     without_password,
 )
+from .journal import Damage, describe_damage, free_journal, mend_journal, repair_journal
 from .study_identity import StudyIdentity, check_identity, check_same, identity_from_plain
 from .trial_codec import read_trial, write_trial
 
@@ -120,12 +123,16 @@ class Store:
     """The trials of one study. Made by `Store.open`.
 
     `mended` says that the journal ended in a line that a killed process had not written to its end; it is gone.
+    `findings` tell of lines that were left out because they had been damaged.
     """
 
     def __init__(self, where: str | Path, storage: Any, study: Any, about: StudyIdentity, owner: Any) -> None:
         import optuna
 
         self.where, self.name, self.about, self.mended = where, study.study_name, about, False
+        self.findings: tuple[Finding, ...] = ()
+        self.notice: Callable[[str], None] = silent
+        self._patient = True
         self._storage, self._id, self._owner = storage, study._study_id, owner
         self._study = optuna.Study(self.name, storage)
         self._seconds = self._written_seconds = float(study.user_attrs.get(_SECONDS, 0.0))
@@ -154,6 +161,7 @@ class Store:
         """
         check_place(where, create=create)
         path, place = file_of(where), without_password(where)
+        damage: list[Damage] = []
         with contextlib.ExitStack() as undo, quiet_storage(), explain_errors(where, working=False):
             owner: Any = None
             if write and path is not None:
@@ -163,6 +171,8 @@ class Store:
                 assert about is not None
                 name = name or NAME
                 _create(where, name, about)
+            elif write and not is_url(where):
+                damage = repair_journal(Path(where))
             storage = open_storage(where, create=False)
             undo.callback(_close_storage, storage)
             study = _choose_study(place, storage, name)
@@ -175,6 +185,9 @@ class Store:
                 undo.callback(owner.release)
             store = cls(where, storage, study, known, owner)
             store._classes = classes
+            if damage:
+                what = f"{where} was damaged: {describe_damage(damage)}. What is missing is run again within the budget"
+                store.findings = (Finding("warning", f"{what}; a copy of the file is in {where}.damaged.", "E9"),)
             if write and not is_url(where):
                 store.mended = mend_journal(Path(where))
                 free_journal(Path(where))
@@ -241,8 +254,7 @@ class Store:
             system_attrs={},
             intermediate_values={},
         )
-        with self._writing():
-            self._study.add_trial(frozen)
+        self._write(lambda: self._study.add_trial(frozen))
         loaded[trial.number] = trial
         self._in_order = None
 
@@ -273,33 +285,47 @@ class Store:
 
     def renew(self) -> None:
         """Says that this process is still at work; to be called between intervals, and cheap."""
-        with self._writing():
-            pass
+        self._write(lambda: None)
 
     def settle(self, settings: dict[str, Any]) -> None:
         """Notes other settings, such as a larger budget."""
         self.about = dataclasses.replace(self.about, settings=settings)
-        with self._writing():
-            self._storage.set_study_user_attr(self._id, _ABOUT, self.about.to_plain())
+        self._write(lambda: self._storage.set_study_user_attr(self._id, _ABOUT, self.about.to_plain()))
 
     def _write_seconds(self) -> None:
-        with self._writing():
-            self._storage.set_study_user_attr(self._id, _SECONDS, self._seconds)
+        self._write(lambda: self._storage.set_study_user_attr(self._id, _SECONDS, self._seconds))
         self._written_seconds, self._written_at = self._seconds, time.monotonic()
 
-    @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
-        """Around whatever is written: the owner renews its mark, and a line that could not be ended is taken away."""
+    def _write(self, action: Callable[[], Any]) -> None:
+        """Writes; before that the owner renews its mark. A server that does not answer is waited for, once.
+
+        What was written although the answer got lost is written again: of two trials with one number the first counts.
+        """
         assert self._owner is not None, "the study was opened read-only"
-        try:
-            with explain_errors(self.where, working=True):
-                self._owner.renew()
-                yield
-        except WorkError:
-            if not is_url(self.where):
+        began = time.monotonic()
+        while True:
+            try:
                 with explain_errors(self.where, working=True):
-                    mend_journal(Path(self.where))
-            raise
+                    self._owner.renew()
+                    action()
+                return
+            except WorkError as problem:
+                cause = problem.__cause__ or problem
+                waited = time.monotonic() - began
+                if not self._patient or not may_come_back(self.where, cause) or waited > backend.OUTAGE_SECONDS:
+                    self._patient = self._patient and waited <= backend.OUTAGE_SECONDS
+                    self._mend()
+                    raise
+                if waited < 1.0:
+                    place = without_password(self.where)
+                    self.notice(f"{place} does not answer: waiting for it for {backend.OUTAGE_SECONDS:.0f} seconds")
+            time.sleep(1.0)
+
+    def _mend(self) -> None:
+        """Takes away a line that could not be ended."""
+        if not is_url(self.where):
+            with explain_errors(self.where, working=True):
+                mend_journal(Path(self.where))
 
     def close(self) -> None:
         """Releases the lock. The store cannot be used afterwards."""

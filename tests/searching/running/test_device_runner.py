@@ -1,7 +1,12 @@
 """A crew: few programs for many recipes, the same result in any company, and no job lost to another's mistake."""
 
 import dataclasses
+import json
+import os
+import subprocess
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -75,6 +80,19 @@ def test_programs_that_nobody_waits_for_are_forgotten(data: EvaluationData, monk
     assert len(set(found.values())) == 3
     runner.submit(Job(number, recipe, number) for number, recipe in enumerate(recipes, 6))
     assert len(runner.cohorts) == 3  # those that have work are kept, however many
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="memory maps are read from /proc")
+def test_a_hundred_trials_of_many_widths_stay_below_eight_thousand_maps() -> None:
+    root = Path(__file__).parents[3]
+    command = [sys.executable, "benchmarks/search_memory.py", "--case", "random widths", "--trials", "100"]
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    readings = [json.loads(line) for line in done.stdout.splitlines()]
+    assert readings
+    assert max(one["maps"] for one in readings) < 8000
 
 
 def test_many_widths_are_few_programs(data: EvaluationData) -> None:

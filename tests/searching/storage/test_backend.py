@@ -48,35 +48,6 @@ def test_the_driver_that_is_here_is_used(monkeypatch: pytest.MonkeyPatch) -> Non
         backend.address("postgresql://host/name")
 
 
-@pytest.mark.parametrize(
-    ("content", "left"),
-    [
-        (b'{"a":1}\n{"b":2}\n', b'{"a":1}\n{"b":2}\n'),
-        (b'{"a":1}\n{"b"', b'{"a":1}\n'),
-        (b'{"a":1}\n{"b":2}', b'{"a":1}\n{"b":2}\n'),
-        (b'{"a":1}\n\x00\x00\x00', b'{"a":1}\n'),
-        (b'{"a":1}\n{"b"\n', b'{"a":1}\n'),
-        (b'{"a":"\xc3', b""),
-        (b"", b""),
-    ],
-)
-def test_mending_takes_the_torn_line_alone(tmp_path: Path, content: bytes, left: bytes) -> None:
-    path = tmp_path / "study.journal"
-    path.write_bytes(content)
-    assert backend.mend_journal(path) == (content != left)
-    assert path.read_bytes() == left
-
-
-def test_a_lock_that_is_released_in_time_is_left_to_its_owner(tmp_path: Path) -> None:
-    path = tmp_path / "study.journal"
-    backend.free_journal(path)  # nothing there
-    os.symlink(path, f"{path}.lock")
-    start = time.monotonic()
-    backend.free_journal(path, seconds=0.1)
-    assert time.monotonic() - start >= 0.1
-    assert not os.path.lexists(f"{path}.lock")
-
-
 def test_a_file_has_one_owner_across_processes(tmp_path: Path) -> None:
     path = tmp_path / "study.journal"
     code = (

@@ -11,6 +11,7 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 import types
 import uuid
@@ -31,7 +32,7 @@ from gradwise.searching.storage.study_store import Store
 from gradwise.searching.strategies.random_search import Random, Sobol, chosen_values
 from gradwise.specs.priors import Choice, LogInteger, LogUniform, ZeroOr
 from gradwise.specs.search_space import Space, dimension
-from tests.searching.postgres import postgres  # noqa: F401  beside this file
+from tests.searching.postgres import Server, postgres, postgres_server  # noqa: F401  beside this file
 
 ROOT = Path(__file__).parents[3]
 # Optuna tries a failed writing again after up to two seconds, four times; here nothing gets better by waiting.
@@ -367,7 +368,7 @@ def test_places_that_are_wrong(tmp_path: Path) -> None:
         str(tmp_path / "nowhere" / "study.journal"): "no study in",
         str(tmp_path): "is a folder",
         str(tmp_path / "table.csv"): "line 1 is not a record",
-        str(tmp_path / "line.txt"): "contains no study",
+        str(tmp_path / "line.txt"): "line 1 is not a record",
         str(tmp_path / "list.json"): "its lines are not records",
         f"sqlite:///{tmp_path / 'other.db'}": "contains no study",
         f"sqlite:///{tmp_path / 'table.csv'}": "it is not a SQLite database",
@@ -434,6 +435,38 @@ def test_a_database_that_is_lost_while_working(
         store.add(make_trial(1))
     with Store.open(where, write=False) as store:
         assert len(store) == 2
+
+
+def test_a_server_that_comes_back_is_waited_for_and_one_that_does_not_is_named(
+    postgres_server: Server,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(RETRIES, IMPATIENT)
+    where = postgres_server.make("outage")
+    said: list[str] = []
+    with Store.open(where, create=True, about=make_about()) as store:
+        store.notice = said.append
+        store.add(make_trial(0))
+        postgres_server.stop()
+        back = threading.Timer(1.5, postgres_server.start)
+        back.start()
+        store.add(make_trial(1))
+        back.join()
+        assert len(said) == 1
+        assert "does not answer: waiting for it for 60 seconds" in said[0]
+        monkeypatch.setattr(backend, "OUTAGE_SECONDS", 0.5)
+        postgres_server.stop()
+        try:
+            with pytest.raises(WorkError, match="the server does not answer"):
+                store.add(make_trial(2))
+            begun = time.monotonic()
+            with pytest.raises(WorkError, match="the server does not answer"):
+                store.add(make_trial(2))
+            assert time.monotonic() - begun < 0.9  # waited for once
+        finally:
+            postgres_server.start()
+    with Store.open(where, write=False) as store:
+        assert [trial.number for trial in store.trials()] == [0, 1]
 
 
 def test_a_locked_sqlite_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
