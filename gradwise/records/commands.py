@@ -15,12 +15,15 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 # What `check` does not take, with a value each.
-_NOT_CHECKED = ("class_weight", "metric", "learner", "pretrain", "folds", "watch", "max_time", "range", "budget")
+_NOT_CHECKED = (
+    *("class_weight", "metric", "learner", "pretrain", "folds", "watch", "max_time", "range", "budget", "strategy"),
+    *("finalists", "seeds", "committee", "batch_size", "space", "plan"),
+)
 _BY_PATH = ("set", "range")  # options that map paths to values
 _NOT_SEARCHED = ("folds", "watch", "max_time", "pretrain")
 # What the file of a recipe holds already.
 _IN_RECIPE = ("set", "recipe", "model", "optimiser", "criterion", "batches", "scaler", "stopping", "split")
-_FLAGS = ("--unsupervised", "--no-baselines")
+_FLAGS = ("--unsupervised", "--no-baselines", "--nested", "--no-nested")  # options without a value
 _WHOLE_NUMBERS = ("seed", "folds", "watch")
 
 
@@ -110,7 +113,9 @@ def _as_other(command: str, verb: str, left_out: Sequence[str]) -> str:
 
 def as_check(command: str) -> str:
     """The command that checks what this one trains."""
-    return _as_other(command.replace(" --unsupervised", "").replace(" --no-baselines", ""), "check", _NOT_CHECKED)
+    for flag in _FLAGS:
+        command = command.replace(f" {flag}", "")
+    return _as_other(command, "check", _NOT_CHECKED)
 
 
 def as_search(command: str) -> str:

@@ -56,6 +56,10 @@ def test_options_are_added(command: str, options: tuple[str, ...], wanted: str) 
     [
         ("gradwise fit iris --metric auc --drop id --folds 5", "gradwise check iris --drop id"),
         (
+            "gradwise search iris --budget '6 trials' --strategy random --no-nested --range 'a=log(1, 2)' --set b=1",
+            "gradwise check iris --set b=1",
+        ),
+        (
             "gradwise fit 'my data.csv' --target y --set a=1 --unsupervised",
             "gradwise check 'my data.csv' --target y --set a=1",
         ),

@@ -19,8 +19,8 @@ from ...criteria.semi_supervised import SemiSupervised
 from ...evaluation.metrics import COUNTED, HIGHER_IS_BETTER
 from ...evaluation.run_findings import learning_rate_of
 from ...pretraining.stack import Pretrained
-from ...records.commands import as_search, with_options
-from ...records.evidence.fit_evidence import Baseline
+from ...records.commands import as_check, as_search, with_options
+from ...records.evidence.fit_evidence import Baseline, ErrorRate
 from ...records.evidence.verdict import Judgement, Present, RunNumbers
 from ...records.finding import Finding
 from ...records.fit import Fit
@@ -261,6 +261,23 @@ def _of_patience(record: Fit, course: Course, numbers: RunNumbers) -> list[Findi
     return [found("GW706", what, where=path, next=step, **falls)]
 
 
+def _of_rare_classes(classes: Sequence[ErrorRate], overall: float, command: str) -> list[Finding]:
+    """Classes that are rare and mostly misclassified, on the test set of a training or a search."""
+    total, largest = sum(one.count for one in classes), max((one.count for one in classes), default=0)
+    # With many classes each is rare: only one much rarer than the others counts.
+    rare = [one for one in classes if 0 < one.count < min(_RARE * total, largest / 5)]
+    rare = [one for one in rare if one.low > max(overall, 0.3) and one.errors >= 3]
+    if not rare:
+        return []
+    worst = max(rare, key=lambda one: one.rate)
+    what = (
+        f"class {worst.name} is {percent(worst.count / total)} of the examples, and {worst.errors} of "
+        f"its {worst.count} are misclassified, compared with {percent(overall)} overall."
+    )
+    step = with_options(command, "--class-weight balanced", "--metric balanced_error_rate") if command else ""
+    return [found("GW207", what, where=worst.name, next=step, classes=[one.name for one in rare])]
+
+
 def _of_data(record: Fit, numbers: RunNumbers) -> list[Finding]:
     told: list[Finding] = []
     constant = [one.name for one in record.data.columns if one.constant]
@@ -268,22 +285,8 @@ def _of_data(record: Fit, numbers: RunNumbers) -> list[Finding]:
         what = f"{len(constant)} of {len(record.data.columns)} columns are constant, first `{constant[0]}`."
         drop = numbers.present.with_options(f"--drop {constant[0]}") if len(record.data.shape) < 2 else ""
         told.append(found("GW205", what, where=constant[0], next=drop, columns=constant[:20]))
-    classes = record.evidence.classes.rates
-    total, largest = sum(one.count for one in classes), max((one.count for one in classes), default=0)
     overall = record.metrics.get("test", {}).get("error_rate", math.nan)
-    # With many classes each is rare: only one much rarer than the others counts.
-    rare = [one for one in classes if 0 < one.count < min(_RARE * total, largest / 5)]
-    rare = [one for one in rare if one.low > max(overall, 0.3) and one.errors >= 3]
-    if rare:
-        worst = max(rare, key=lambda one: one.rate)
-        what = (
-            f"class {worst.name} is {percent(worst.count / total)} of the examples, and {worst.errors} of "
-            f"its {worst.count} are misclassified, compared with {percent(overall)} overall."
-        )
-        step = numbers.present.with_options("--class-weight balanced", "--metric balanced_error_rate")
-        names = [one.name for one in rare]
-        told.append(found("GW207", what, where=worst.name, next=step, classes=names))
-    return told
+    return told + _of_rare_classes(record.evidence.classes.rates, overall, numbers.present.command)
 
 
 def _of_test(record: Fit, numbers: RunNumbers) -> list[Finding]:
@@ -359,8 +362,11 @@ def diagnose_study(study: Study) -> tuple[Finding, ...]:
             f"none of {len(ok)} trials is better than a constant prediction "
             f"({in_metric(study.metric, study.scale.shown(study.chance))}), {why}."
         )
-        told.append(found(code, what, next=f"gradwise check {data}", best=min(trial.score for trial in ok)))
-    own = study.estimates.test
+        command = str(study.settings.get("command", "")) or f"gradwise search {data}"
+        told.append(found(code, what, next=as_check(command), best=min(trial.score for trial in ok)))
+    own, seen = study.estimates.test, study.estimates
+    overall = seen.metrics.get("test", {}).get("error_rate", math.nan)
+    told += _of_rare_classes(seen.evidence.classes.rates, overall, str(study.settings.get("command", "")))
     told += _of_baselines(study.estimates.evidence.baselines, study.metric, math.nan if own is None else own, "")
     return tuple(one for one in told if one.code not in known)
 

@@ -157,6 +157,19 @@ def test_a_rare_class_that_suffers_is_told() -> None:
     assert "GW207" not in [one.code for one in diagnose(_record(0.01, 0.01, FALLING, evidence=fair))[1]]
 
 
+def test_a_rare_class_that_suffers_is_told_of_a_search_too() -> None:
+    evidence = _of_classes([[940, 10], [40, 10]], [950, 50], [10, 40])
+    estimates = Estimates({"test": {"error_rate": 0.05}}, test=0.05, evidence=evidence)
+    study = dataclasses.replace(
+        _study([0.1], ["finished"], [1.0]),
+        estimates=estimates,
+        settings={"command": "gradwise search mine.csv --seed 0"},
+    )
+    (rare,) = diagnose_study(study)
+    assert (rare.code, rare.where) == ("GW207", "1")
+    assert rare.next == ("gradwise search mine.csv --seed 0 --class-weight balanced --metric balanced_error_rate")
+
+
 def test_columns_that_never_change_and_a_small_test_are_told() -> None:
     columns = (ColumnRead("a", constant=True), ColumnRead("b"))
     data = DataRead("mine", columns=columns, shape=(2,), rows=SetSizes(100, test=40), command="gradwise fit x")
