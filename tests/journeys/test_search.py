@@ -279,7 +279,8 @@ def test_a_centred_network_is_searched_like_any_other(gradwise, here):
     said = gradwise("search", "digits", "--set", "model=CentredMlp", *words, *options)
     assert said.code == 0, said.err
     found = read_study("mine")
-    assert [trial.outcome for trial in found.trials] == ["finished"] * 3
+    assert len(found.trials) == 3
+    assert {trial.outcome for trial in found.trials} <= {"finished", "behind"}
     assert any(trial.values["criterion.penalties.0.coefficient"] > 0 for trial in found.trials)
     assert found.estimates.test < 0.5
     assert json.loads(Path("mine/recipe.json").read_text())["model"]["class"] == "gradwise:CentredMlp"

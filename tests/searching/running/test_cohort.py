@@ -132,7 +132,7 @@ def test_a_record_says_what_happened(wanted: list[Done], data: EvaluationData) -
 
 def test_ends_of_all_kinds(make: Make) -> None:
     """In one population: its full length, an age of its own, patience, and a rate that explodes."""
-    patience = Patience(initial_examples=300, initial_epochs=0, spacing=1.0, least_examples=1, epochs=20)
+    patience = Patience(initial_examples=120, initial_epochs=0, spacing=1.0, least_examples=1, epochs=20)
     jobs = [Job(n, tiny.recipe(rate=rate, stopping=patience), n) for n, rate in enumerate((0.1, 0.1, 1e-9, 3e38))]
     jobs[1] = dataclasses.replace(jobs[1], examples=100)
     whole, short, stuck, wild = run(make(4, jobs))
