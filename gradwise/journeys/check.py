@@ -320,10 +320,10 @@ class CheckResult(Shown):
         return str(self.record)
 
     def _lines(self) -> list[str]:
-        counts = {level: sum(one.level == level for one in self.findings) for level in ("error", "warning", "note")}
         told = [f"{one.level} {one.code}: {one.what}" for one in self.findings if one.level != "note"]
-        more = f"{', '.join(f'{n} {level}{chr(115) * (n != 1)}' for level, n in counts.items())}; print it to see all"
-        return [f"gradwise check, {self.record.subject}: {self.verdict}", *told[:_SHOWN], more]
+        counts = [sum(one.level == level for one in self.findings) for level in ("error", "warning", "note")]
+        counted = "errors: {}, warnings: {}, notes: {}".format(*counts)
+        return [f"gradwise check, {self.record.subject}: {self.verdict}", *told[:_SHOWN], f"{counted}; print shows all"]
 
 
 def _is_problem(thing: Any) -> bool:
