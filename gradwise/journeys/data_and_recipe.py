@@ -240,6 +240,8 @@ class Description:
         criterion = as_criterion(recipe.criterion)
         if not (self.baselines or self.importance) or "inputs" in (dataset.task.kind, criterion.learns_from):
             return evidence
+        if criterion.learns_from == "targets" and not (known := dataset.labelled).all():  # pre-training used the others
+            dataset = dataclasses.replace(dataset.take(np.flatnonzero(known)), test=dataset.test)
         train, valid, test = split_labelled(recipe.split, criterion, dataset, key=keys.named(key, "split"))
         if self.importance:
             part = "test" if test is not None else "train" if is_trained_on(valid, train) else "valid"

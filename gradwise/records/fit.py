@@ -13,7 +13,7 @@ from typing import Any
 from ..runtime.errors import RequestError
 from ..runtime.files import finite, write_whole
 from ..specs.recipe import Recipe
-from ..specs.serialisation import from_plain, to_json
+from ..specs.serialisation import Unwritten, from_plain, to_json
 from .data_read import DataRead
 from .evidence.fit_evidence import FitEvidence
 from .finding import Finding
@@ -111,6 +111,8 @@ def read_fit(folder: Path, classes: tuple[Any, ...] = ()) -> Fit:
     try:
         result = json.loads((folder / "result.json").read_text())
         recipe = from_plain(json.loads((folder / "recipe.json").read_text()), classes=classes, incomplete=True)
+        if isinstance(recipe, Unwritten):
+            raise RequestError(f"recipe.json holds a `{recipe.kind}`, which is not part of gradwise.")
         if not isinstance(recipe, Recipe):
             raise RequestError("recipe.json contains no recipe.")
         history = pq.read_table(folder / "history.parquet").to_pydict()

@@ -21,7 +21,8 @@ class WorkError(RuntimeError):
 _ALIASES = {
     **dict.fromkeys(("lr", "learning_rate", "learning_rate_init", "eta", "eta0", "step_size"), ("learning_rate",)),
     **dict.fromkeys(("acc", "accuracy_score"), ("accuracy",)),
-    **dict.fromkeys(("accuracy", "error", "zero_one_loss"), ("accuracy", "error_rate")),
+    **dict.fromkeys(("accuracy",), ("accuracy", "error_rate")),
+    **dict.fromkeys(("error", "zero_one_loss"), ("error_rate",)),
     **dict.fromkeys(("f1", "f1_score", "macro_f1", "f1_weighted", "f1_micro"), ("f1_macro",)),
     **dict.fromkeys(("precision", "macro_precision"), ("precision_macro",)),
     **dict.fromkeys(("recall", "macro_recall", "balanced_accuracy"), ("recall_macro",)),

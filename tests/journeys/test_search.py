@@ -250,7 +250,9 @@ def test_the_mini_batch_size_is_chosen_at_the_end(search_words, table, gradwise)
     assert " ".join(found.sentence.split()) in told
     sizes = [trial for trial in study.trials if trial.phase == "size"]
     assert len(sizes) >= 18
-    counted = f"{len(study.trials) - len(sizes)} trials by random search, {len(sizes)} runs to compare mini-batch sizes"
+    later = len(study.trials) - len(sizes) - len(study.searched)
+    counted = f"{len(study.searched)} trials by random search and {later} more at borders, around the best or in finals"
+    counted += f", {len(sizes)} runs to compare mini-batch sizes"
     assert counted in " ".join(said.out.split())
     assert study.winner.number not in {trial.number for trial in sizes}  # they were compared by time alone
     again = gradwise("search", "--out", "mine", "--resume", "--trials", "+1", "--on", "here", "--no-report", "-q")

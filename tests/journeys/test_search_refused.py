@@ -40,15 +40,11 @@ def _rewrite(here: Path, change: Callable[[dict], object]) -> None:
     path = here / "study" / "study.journal"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     for line in lines:
+        for seal in ("checksum", "after"):  # whoever wrote it did not seal it, as plain Optuna does not
+            line.pop(seal, None)
         if "gradwise" in (line.get("user_attr") or {}):
             change(line["user_attr"])
     path.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
-
-
-def _damage(here: Path) -> None:
-    path = here / "study" / "study.journal"
-    lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join([*lines[:2], b"{broken\n", *lines[2:]]))
 
 
 CASES = [
@@ -63,7 +59,7 @@ CASES = [
     _option("unknown strategy", ("--strategy", "gird"), "'grid'"),
     _option("unknown sampler", ("--strategy", "FooSampler", *RATE), "unknown Optuna sampler 'FooSampler'"),
     _option("grid of too many cells", ("--strategy", "grid(values=40)"), "cells", "most_cells"),
-    _option("unknown committee", ("--committee", "seats"), "'seeds'"),
+    _option("unknown committee", ("--committee", "seats"), "choose from", "seeds"),
     _option("bags of folds", ("--committee", "bagging", "--folds", "3"), "--folds 1"),
     _option("no fold", ("--folds", "0"), "--folds 0", "from 1"),
     _option("too many seeds", ("--seeds", "100000"), "--seeds"),
@@ -152,7 +148,6 @@ CASES = [
         ("format 99", "written by gradwise 9.9"),
         prepare=lambda here: _rewrite(here, lambda said: said["gradwise"].update({"format": 99, "version": "9.9"})),
     ),
-    Case("damaged journal", RESUME, ("study.journal is damaged", "line 3"), prepare=_damage),
     Case(
         "damaged study file",
         RESUME,
