@@ -70,7 +70,7 @@ def ensemble_advice(committee: CommitteeSummary | None) -> Advice | None:
         if go_on
         else "made no measurable difference: more are unlikely to help"
     )
-    return Advice(go_on, f"the second half of the {trials} trials {said}.", gain, error, trials)
+    return Advice(go_on, f"the second half of the trials {said}.", gain, error, trials)
 
 
 def population_advice(story: PopulationHistory, scale: ScoreScale) -> Advice:
