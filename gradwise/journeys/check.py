@@ -316,14 +316,28 @@ class CheckResult(Shown):
         """The findings with this code, such as GW102."""
         return self.record.coded(code)
 
+    def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Writes the folder that `gradwise check --out` would have written, with its report."""
+        folder = Path(path)
+        if folder.exists() and not overwrite:
+            raise RequestError(f"{folder} already exists: choose another folder, or replace it with overwrite=True.")
+        folders.make(folder)
+        write_checked(self.record, folder)
+        self.report(folder / "report.html")
+        return folder
+
     def __str__(self) -> str:
         return str(self.record)
 
     def _lines(self) -> list[str]:
-        told = [f"{one.level} {one.code}: {one.what}" for one in self.findings if one.level != "note"]
+        serious = [f"{one.level} {one.code}: {one.what}" for one in self.findings if one.level != "note"]
         counts = [sum(one.level == level for one in self.findings) for level in ("error", "warning", "note")]
         counted = "errors: {}, warnings: {}, notes: {}".format(*counts)
-        return [f"gradwise check, {self.record.subject}: {self.verdict}", *told[:_SHOWN], f"{counted}; print shows all"]
+        return [
+            f"gradwise check, {self.record.subject}: {self.verdict}",
+            *serious[:_SHOWN],
+            f"{counted}; print shows all",
+        ]
 
 
 def _is_problem(thing: Any) -> bool:
@@ -372,4 +386,4 @@ def check(
             raise RequestError("a batch goes with a loss and its model: gw.check(loss, model, batch).")
         options = {**{name: value or None for name, value in names.items()}, "seed": seed, **more}
         request = python_request(CheckRequest, loss, model, options)
-        return CheckResult(_work(request, None, shown))
+        return CheckResult(_work(request, None, shown) if request.out is None else run_check(request, shown).record)

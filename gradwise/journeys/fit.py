@@ -120,6 +120,8 @@ def _finished(folder: Path, options: FitRequest) -> Fit | None:
         raise RequestError(
             f"--resume: {folder} holds a study. Continue it with gradwise search, or choose another folder."
         )
+    if options.given.objects:
+        return None  # whether these are the same data and parts, the fingerprint of the checkpoint must tell
     found = read_fit(folder)
     recipe = found.recipe
     is_table = defaults.is_for_tables(model=recipe.model, optimiser=recipe.optimiser, stopping=recipe.stopping)

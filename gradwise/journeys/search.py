@@ -264,7 +264,7 @@ def _finished(folder: Path, options: SearchRequest) -> Study | None:
         return None
     if not is_study(folder):
         raise RequestError(f"--resume: {folder} holds no study. Choose another folder, or replace it with --overwrite.")
-    if options.set or options.range or options.budget.more:
+    if options.set or options.range or options.budget.more or options.given.objects:
         return None  # whether that is the same study, the study's own record must tell
     found = read_study(folder)
     same = all(found.settings.get(name) == value for name, value in options.settings().items())

@@ -5,8 +5,10 @@ the run. On the same machine, resuming is bit-identical to never having stopped.
 """
 
 import dataclasses
+import functools
 import hashlib
 import json
+import types
 from pathlib import Path
 from typing import Any
 
@@ -56,11 +58,43 @@ def digest(dataset: Dataset) -> str:
     return mark.hexdigest()
 
 
+def _outline(thing: Any, within: tuple[int, ...] = ()) -> Any:
+    """What can be said of an object without a written form, the same in every process: of a function of Optax, what
+    was passed to whatever made it."""
+    if thing is None or isinstance(thing, bool | int | float | str):
+        return thing
+    if id(thing) in within:  # a function that calls itself
+        return "again"
+    within = (*within, id(thing))
+    if isinstance(thing, jax.Array | np.ndarray | np.generic):
+        is_key = jnp.issubdtype(thing.dtype, jax.dtypes.prng_key)
+        plain = np.asarray(jax.random.key_data(thing) if is_key else thing)  # type: ignore[arg-type]
+        return [str(plain.dtype), list(plain.shape), hashlib.sha256(plain.tobytes()).hexdigest()]
+    inside: Any = ()
+    if isinstance(thing, tuple | list):
+        inside = thing
+    elif isinstance(thing, dict):
+        inside = list(thing.items())
+    elif dataclasses.is_dataclass(thing) and not isinstance(thing, type):
+        inside = [getattr(thing, field.name) for field in dataclasses.fields(thing)]
+    elif isinstance(thing, functools.partial):
+        inside = [thing.func, thing.args, thing.keywords]
+    elif isinstance(thing, types.FunctionType):
+        try:
+            bound = [cell.cell_contents for cell in thing.__closure__ or ()]
+        except ValueError:  # a cell that is filled later
+            bound = []
+        numbers = [one for one in thing.__code__.co_consts if isinstance(one, int | float | str)]
+        inside = [thing.__code__.co_code.hex(), numbers, thing.__defaults__, *bound]
+    name = getattr(thing, "__qualname__", type(thing).__qualname__)
+    return [name, *(_outline(one, within) for one in inside)]
+
+
 def _written(part: Any) -> Any:
     try:
         return to_plain(part)
-    except RequestError:  # a model of the user's own has no written form; its shapes are compared on loading
-        return type(part).__qualname__
+    except RequestError:  # a part of the user's own has no written form
+        return _outline(part)
 
 
 def written_recipe(recipe: Recipe) -> dict[str, Any]:

@@ -132,6 +132,27 @@ def test_parts_may_be_names_specs_transformations_modules_and_functions() -> Non
     assert gw.fit(X, y, recipe=whole).record.recipe.model.widths == (4,)
 
 
+def test_a_finished_run_of_other_objects_is_never_returned_for_this_one(tmp_path: Path) -> None:
+    X = np.random.default_rng(0).normal(size=(80, 3))
+    y = (X[:, 0] > 0).astype(int)
+    given: dict[str, Any] = {"set": {"stopping.epochs": 2}, "out": tmp_path / "run"}
+    gw.fit(X, y, **given)
+    with pytest.raises(RequestError, match="belongs to another run: its data, recipe or seed differ"):
+        gw.fit(X, 1 - y, **given, resume=True)
+    own: dict[str, Any] = {"stopping": gw.Off(epochs=2.0), "out": tmp_path / "own"}
+    slow = gw.fit(X, y, optimiser=optax.adam(1e-3), **own)
+    same = gw.fit(X, y, optimiser=optax.adam(1e-3), **own, resume=True)
+    np.testing.assert_array_equal(same.predict_proba(X), slow.predict_proba(X))
+    with pytest.raises(RequestError, match="belongs to another run"):
+        gw.fit(X, y, optimiser=optax.adam(1e-1), **own, resume=True)
+    search: dict[str, Any] = {**given, "out": tmp_path / "study", "trials": 2, "folds": 1, "on": "here"}
+    first = gw.search(X, y, **search)
+    again = gw.search(X, y, **search, resume=True)
+    np.testing.assert_array_equal(first.trials["score"], again.trials["score"])
+    with pytest.raises(RequestError, match="data"):
+        gw.search(X, 1 - y, **search, resume=True)
+
+
 def test_modules_of_flax_are_models() -> None:
     from flax import linen, nnx
 
@@ -216,12 +237,19 @@ def test_callbacks_get_each_row_of_the_history(model: gw.Model) -> None:
         gw.fit(houses(), target="dear", set=SMALL, callbacks=broken)
 
 
-def test_a_check_takes_code_data_and_models(model: gw.Model) -> None:
+def test_a_check_takes_code_data_and_models(model: gw.Model, tmp_path: Path) -> None:
     frame = houses()
     leaking = gw.check(frame.assign(answer=frame["dear"]), target="dear", only="data")
     assert not leaking.passed
     assert leaking.coded("GW202")[0].where == "answer"
     assert len(repr(leaking).splitlines()) < 15
+    assert leaking.save(tmp_path / "saved") == tmp_path / "saved"
+    gw.check(frame.assign(answer=frame["dear"]), target="dear", only="data", out=tmp_path / "written")
+    for folder in ("saved", "written"):
+        assert [one.code for one in gw.read_checked(tmp_path / folder).errors] == ["GW202"]
+        assert (tmp_path / folder / "report.html").is_file()
+    with pytest.raises(RequestError, match="overwrite=True"):
+        leaking.save(tmp_path / "saved")
     apart = gw.check(frame.drop(columns="dear").assign(answer=frame["dear"]), frame["dear"], only=["data"])
     assert [one.code for one in apart.errors] == ["GW202"]
 
