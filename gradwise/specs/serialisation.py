@@ -52,7 +52,7 @@ def _encode(value: Any, arrays: dict[str, np.ndarray] | None, path: str, incompl
     if isinstance(value, (jax.Array, np.ndarray)) and arrays is not None:
         arrays[path] = np.asarray(value)
         return {"array": path}
-    if isinstance(value, types.FunctionType) and not value.__closure__:  # what a function is bound to has no name
+    if isinstance(value, types.FunctionType):
         return {"function": public_path(value)}
     if incomplete:
         return {"unwritten": type(value).__name__}
