@@ -46,12 +46,16 @@ class LearningCurves:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ClassCurves:
-    """The validation score of each class against age; `worst` indexes the classes to point out, worst first."""
+    """One quantity of each class against age on the validation set, in `train` on the training set.
+
+    `worst` indexes the classes to point out, worst first.
+    """
 
     scale: ScoreScale
     classes: tuple[str, ...]
     curves: tuple[Curve, ...]
     worst: tuple[int, ...]
+    train: tuple[Curve, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,24 +175,33 @@ def optimiser_curves(record: Fit) -> dict[str, Curve]:
     return {name: curve for name, curve in curves.items() if len(curve)}
 
 
-def class_curves(record: Fit, most: int = 3) -> ClassCurves:
-    """The validation score of each class against age (row F6), pointing out the worst at the best interval."""
-    rows = record.history.get("valid_score_by_class") or []
+def class_curves(record: Fit, quantity: str = "score", most: int = 3) -> ClassCurves:
+    """Score or loss of each class against age (row F6), pointing out the worst at the best interval."""
     classes = record.evidence.classes.classes
-    present = [row for row in rows if row]
-    if not classes or not present or any(len(row) != len(classes) for row in present):
+    values = _of_each_class(record, f"valid_{quantity}_by_class", len(classes))
+    if values is None:
         return ClassCurves(ScoreScale(), (), (), ())
-    values = np.array([row or [None] * len(classes) for row in rows], dtype=np.float64)
     age = column(record.history, "age_examples")
     index = best_interval(record)
-    at_best = np.nan_to_num(values[len(values) - 1 if index is None else index], nan=-1.0)
+    at_best = np.nan_to_num(values[len(values) - 1 if index is None else index], nan=-np.inf)
     order = np.argsort(-at_best, kind="stable")[:most]
+    learned = _of_each_class(record, f"train_{quantity}_by_class", len(classes))
     return ClassCurves(
-        ScoreScale.of_run(record.recipe, record.task),
+        ScoreScale.of_run(record.recipe, record.task) if quantity == "score" else ScoreScale("loss"),
         classes,
         tuple(_curve(age, values[:, k]) for k in range(len(classes))),
         tuple(int(k) for k in order if at_best[k] > 0),
+        () if learned is None else tuple(_curve(age, learned[:, k]) for k in range(len(classes))),
     )
+
+
+def _of_each_class(record: Fit, name: str, classes: int) -> np.ndarray | None:
+    """A column of lists as numbers (intervals, classes); None where it was not recorded for these classes."""
+    rows = record.history.get(name) or []
+    present = [row for row in rows if row]
+    if not classes or not present or any(len(row) != classes for row in present):
+        return None
+    return np.array([row or [None] * classes for row in rows], dtype=np.float64)
 
 
 def confusion(evidence: FitEvidence) -> Confusion:

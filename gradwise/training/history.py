@@ -18,7 +18,7 @@ _COLUMNS = (
     "patience_examples",
     "learning_rate",
 )
-_BY_CLASS = ("train_score_by_class", "valid_score_by_class")
+_BY_CLASS = ("train_score_by_class", "valid_score_by_class", "train_loss_by_class", "valid_loss_by_class")
 
 
 class Monitor:

@@ -44,6 +44,8 @@ class Row(eqx.Module):
     valid_score: Float[Array, ""]
     train_score_by_class: Float[Array, " K"]
     valid_score_by_class: Float[Array, " K"]
+    train_loss_by_class: Float[Array, " K"]
+    valid_loss_by_class: Float[Array, " K"]
     best: Bool[Array, ""]
     stop: Bool[Array, ""]
     patience_examples: Int[Array, ""]
@@ -137,7 +139,7 @@ def advance(problem: Problem, state: State, updates: int) -> tuple[State, dict[s
 
 
 def _training_curve(problem: Problem, rows: Array, present: Array, seen: Array) -> dict[str, Array]:
-    """Mean loss and score of what the updates saw, before each of them; and the score within each class."""
+    """Mean loss and score of what the updates saw, before each of them; and both within each class."""
     train, losses, scores = problem.train, seen[:, 0], seen[:, 1]
     known = present * labelled(train.targets)[rows]
     weights = known if train.weights is None else known * train.weights[rows]  # as validation weighs its own
@@ -146,6 +148,7 @@ def _training_curve(problem: Problem, rows: Array, present: Array, seen: Array) 
         "train_loss": jnp.sum(losses * weights) / jnp.sum(weights),
         "train_score": jnp.sum(scores * weights) / jnp.sum(weights),
         "train_score_by_class": _by_class((scores * known).ravel(), targets, known.ravel(), problem.classes),
+        "train_loss_by_class": _by_class((losses * known).ravel(), targets, known.ravel(), problem.classes),
     }
 
 
@@ -194,6 +197,7 @@ def judge(problem: Problem, state: State, seen: dict[str, Array]) -> tuple[State
     best = _either(better, arrays, state.best)
     diverged = jnp.where(finite, -1, jnp.maximum(seen["diverged_examples"], 0))
     diverged = jnp.where(~finite & (diverged == 0), seen["age_examples"], diverged)
+    grouped = (problem.valid.targets, _counted(problem.valid), problem.classes)
     row = Row(
         age_examples=seen["age_examples"],
         updates=state.update,
@@ -202,7 +206,9 @@ def judge(problem: Problem, state: State, seen: dict[str, Array]) -> tuple[State
         valid_loss=jnp.mean(scores.loss),
         valid_score=jnp.mean(scores.score),
         train_score_by_class=seen["train_score_by_class"],
-        valid_score_by_class=_by_class(scores.score, problem.valid.targets, _counted(problem.valid), problem.classes),
+        train_loss_by_class=seen["train_loss_by_class"],
+        valid_score_by_class=_by_class(scores.score, *grouped),
+        valid_loss_by_class=_by_class(scores.loss, *grouped),
         best=better,
         stop=stop,
         patience_examples=stopping.patience_examples(stopped),

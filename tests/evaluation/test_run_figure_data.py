@@ -135,6 +135,17 @@ def test_class_curves_point_out_the_worst_at_the_best_interval():
     np.testing.assert_equal(data.curves[2].age, [100, 400])
 
 
+def test_the_loss_of_each_class_stands_beside_its_score_on_both_sets():
+    lost = {"valid_loss_by_class": [[3.0, 1.0]] * 4, "train_loss_by_class": [[1.0, 2.0], None, [0.5, 1.5], [0.4, 1.2]]}
+    made = record(history={**HISTORY, **lost}, evidence=of_classes("a", "b"))
+    data = class_curves(made, "loss")
+    assert data.scale.kind == "loss"
+    assert data.worst == (0, 1)
+    np.testing.assert_equal(data.train[1].age, [100, 300, 400])
+    np.testing.assert_equal(data.train[1].value, [2.0, 1.5, 1.2])
+    assert class_curves(made).classes == ()  # a record without scores of classes
+
+
 def test_class_curves_are_empty_without_classes():
     assert class_curves(record()).classes == ()
     mismatched = record(history={**HISTORY, "valid_score_by_class": [[0.1]] * 4}, evidence=of_classes("a", "b"))

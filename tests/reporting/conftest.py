@@ -61,8 +61,8 @@ def _log_loss(probabilities: np.ndarray, y: np.ndarray) -> float:
     return float(-np.log(np.maximum(probabilities[np.arange(len(y)), y], 1e-12)).mean())
 
 
-def _by_class(wrong: np.ndarray, y: np.ndarray, size: int) -> list[float]:
-    return [float(wrong[y == k].mean()) for k in range(size)]
+def _by_class(values: np.ndarray, y: np.ndarray, size: int) -> list[float]:
+    return [float(values[y == k].mean()) for k in range(size)]
 
 
 def train_classes(passes: int = 30) -> Fit:
@@ -75,7 +75,7 @@ def train_classes(passes: int = 30) -> Fit:
     x, y = x[order] / 16.0, y[order]
     (xt, xv, xs), (yt, yv, ys) = np.split(x, [1079, 1438]), np.split(y, [1079, 1438])
     network = MLPClassifier(hidden_layer_sizes=(32,), learning_rate_init=0.003, random_state=0, batch_size=32)
-    names = ("loss", "score", "score_by_class")
+    names = ("loss", "score", "score_by_class", "loss_by_class")
     columns: dict[str, list[Any]] = {f"{part}_{name}": [] for part in ("train", "valid") for name in names}
     for _ in range(passes):
         network.partial_fit(xt, yt, classes=np.arange(10))
@@ -85,6 +85,8 @@ def train_classes(passes: int = 30) -> Fit:
             columns[f"{part}_loss"].append(_log_loss(probabilities, truth))
             columns[f"{part}_score"].append(float(wrong.mean()))
             columns[f"{part}_score_by_class"].append(_by_class(wrong, truth, 10))
+            losses = -np.log(np.maximum(probabilities[np.arange(len(truth)), truth], 1e-12))
+            columns[f"{part}_loss_by_class"].append(_by_class(losses, truth, 10))
     task = Classes(np.arange(10))
     before = [network.predict_proba(rows) for rows in (xt, xv, xs)]
     temperature = min(np.geomspace(0.3, 3.0, 60), key=lambda t: _log_loss(_sharpened(before[1], t), yv))

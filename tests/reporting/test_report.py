@@ -72,7 +72,8 @@ def with_classes(record, size):
     )
     by_class = {
         name: [[value[k % 10] for k in range(size)] for value in record.history[name]]
-        for name in ("train_score_by_class", "valid_score_by_class")
+        for name in record.history
+        if name.endswith("_by_class")
     }
     seen = dataclasses.replace(
         record.evidence.classes, classes=tuple(names), confusion=tuple(map(tuple, counts.tolist())), rates=rates

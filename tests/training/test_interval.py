@@ -106,6 +106,8 @@ def test_an_interval_equals_its_steps(start: Start, driven: Any) -> None:
         assert float(row.train_score) == pytest.approx(np.mean(scores), rel=1e-6)
         by_class = [np.mean([s for s, k in zip(scores, classes, strict=True) if k == one]) for one in range(3)]
         np.testing.assert_allclose(row.train_score_by_class, by_class, rtol=1e-6)
+        by_class = [np.mean([s for s, k in zip(losses, classes, strict=True) if k == one]) for one in range(3)]
+        np.testing.assert_allclose(row.train_loss_by_class, by_class, rtol=1e-5)
         assert int(row.age_examples) == int(age)
         assert int(row.updates) == int(state.update)
 
@@ -119,6 +121,8 @@ def test_the_history_equals_a_recomputation(driven: Any) -> None:
         assert float(row.valid_loss) == pytest.approx(loss.mean(), rel=1e-5)
         by_class = [score[targets == k].mean() for k in range(3)]
         np.testing.assert_allclose(row.valid_score_by_class, by_class, rtol=1e-6)
+        by_class = [loss[targets == k].mean() for k in range(3)]
+        np.testing.assert_allclose(row.valid_loss_by_class, by_class, rtol=1e-5)
         assert float(row.learning_rate) == pytest.approx(RATE)
         assert int(row.diverged_examples) == -1
     assert [int(row.updates) for row in rows] == list(range(3, 39, 3))
@@ -158,6 +162,8 @@ def test_weights_of_validation_weigh_its_mean_and_leave_each_class_its_own(start
     targets = np.asarray(problem.valid.targets)
     expected = [np.average(score[targets == k], weights=weights[targets == k]) for k in range(3)]
     np.testing.assert_allclose(row.valid_score_by_class, expected, rtol=1e-5)
+    expected = [np.average(loss[targets == k], weights=weights[targets == k]) for k in range(3)]
+    np.testing.assert_allclose(row.valid_loss_by_class, expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("count", [1, 1024, 1025, 2500])

@@ -186,19 +186,29 @@ def error_rate_figures(evidence: FitEvidence, overall: float | None) -> Iterator
 
 
 def class_curve_figures(record: Fit) -> Iterator[Figure]:
-    """How the error of each class came about."""
-    curves = class_curves(record)
-    if curves.worst and max(map(len, curves.curves)) > 1:
+    """How the error and the loss of each class came about."""
+    for quantity, name, title in (
+        ("score", "class-curves", "Each class during training"),
+        ("loss", "class-losses", "Loss of each class during training"),
+    ):
+        curves = class_curves(record, quantity)
+        own = curves.scale.kind == "loss" and quantity == "score"  # the score is the loss: once is enough
+        if own or not curves.worst or max(map(len, curves.curves)) <= 1:
+            continue
         write = curves.scale.write
         rows = []
-        for name, curve in zip(curves.classes[:300], curves.curves, strict=False):
+        for place, (label, curve) in enumerate(zip(curves.classes[:300], curves.curves, strict=False)):
             if len(curve):
                 lowest, at = write(curve.value.min()), wording.whole(curve.age[int(curve.value.argmin())])
-                rows.append((name, lowest, at, write(curve.value[-1])))
+                learned = curves.train[place].value if curves.train else np.zeros(0)
+                rows.append(
+                    (label, lowest, at, write(curve.value[-1]), write(learned[-1]) if len(learned) else wording.NOTHING)
+                )
         said = f"Validation {curves.scale.quantity} of every class; the highest at the saved parameters are named."
-        table = Table("Numbers", ("class", "lowest", "at age", "at the end"), tuple(rows), (1, 2, 3))
-        draw = partial(run_plots.draw_class_curves, curves)
-        yield Figure("class-curves", "Each class during training", said, draw, table)
+        said += " Thin: the same on the training set." if curves.train else ""
+        header = ("class", "lowest", "at age", "at the end", "training at the end")
+        table = Table("Numbers", header, tuple(rows), (1, 2, 3, 4))
+        yield Figure(name, title, said, partial(run_plots.draw_class_curves, curves), table)
 
 
 def reliability_figures(evidence: FitEvidence) -> Iterator[Figure]:

@@ -61,7 +61,7 @@ def draw_learning_curves(data: LearningCurves, ax: "Axes") -> None:
 
 @takes_axes
 def draw_class_curves(data: ClassCurves, ax: "Axes") -> None:
-    """The validation score of every class against age: all of them faint, the worst by name."""
+    """The validation curve of every class: all of them faint, the worst by name, with their training curves thin."""
     scale = data.scale
     draw_frame(ax, "age, in examples seen", scale.quantity)
     styles = [(SECOND, "-"), (FIRST, (0, (4, 1.6))), (THIRD, (0, (1.2, 1.4)))]
@@ -71,6 +71,8 @@ def draw_class_curves(data: ClassCurves, ax: "Axes") -> None:
         draw_line(ax, curve, color=QUIET, linewidth=1.1, alpha=0.4)
     for k, (colour, dashes) in zip(data.worst, styles, strict=False):
         draw_line(ax, data.curves[k], color=colour, linestyle=dashes, linewidth=2, label=names[k])
+        if data.train:
+            draw_line(ax, data.train[k], color=colour, linestyle=dashes, linewidth=0.9, alpha=0.7)
     low, high = window(data.curves)
     # With many easy classes the usual window ends below the hardest, which the picture is about.
     high = max([high, *(1.04 * float(data.curves[k].value[len(data.curves[k]) // 10 :].max()) for k in data.worst)])

@@ -8,6 +8,7 @@ import pytest
 from gradwise.evaluation.metrics import wilson
 from gradwise.records.data_read import DataRead, SetSizes
 from gradwise.records.evidence.fit_evidence import ClassEvidence, ErrorRate, FitEvidence, NumberEvidence
+from gradwise.reporting import wording
 from gradwise.reporting.captioned_figures import run_figures
 
 
@@ -158,6 +159,19 @@ def test_folds_are_drawn_where_there_are_some(numbers_record, classes_record):
     (figure,) = run_figures.fold_figures(numbers_record)
     assert "5-fold" in figure.title
     assert names(run_figures.fold_figures(classes_record)) == []
+
+
+def test_error_and_loss_of_each_class_have_a_figure_with_both_sets(classes_record):
+    error, loss = run_figures.class_curve_figures(classes_record)
+    assert (error.name, loss.name) == ("class-curves", "class-losses")
+    last = {row[0]: row[4] for row in loss.table.rows}
+    own = classes_record.history["train_loss_by_class"][-1]
+    classes = classes_record.evidence.classes.classes
+    assert last == {name: wording.number(value) for name, value in zip(classes, own, strict=True)}
+    of_error_alone = {name: rows for name, rows in classes_record.history.items() if "loss_by_class" not in name}
+    assert names(run_figures.class_curve_figures(dataclasses.replace(classes_record, history=of_error_alone))) == [
+        "class-curves"
+    ]
 
 
 def test_nothing_to_show_gives_no_figures(classes_record):

@@ -141,8 +141,10 @@ def test_reliability_draws_before_and_after(classes_record):
 def test_every_class_has_a_curve_and_the_worst_a_name(classes_record):
     data = class_curves(classes_record)
     ax = run_plots.draw_class_curves(data)
-    assert len(ax.get_lines()) == 10
+    assert len(ax.get_lines()) == 10 + len(data.worst)  # those with a name have their training curve beside them
     assert [text.get_text() for text in ax.get_legend().get_texts()] == [data.classes[k] for k in data.worst]
+    for k, thin in zip(data.worst, ax.get_lines()[-2 * len(data.worst) + 1 :: 2], strict=True):
+        np.testing.assert_array_equal(thin.get_ydata(), data.train[k].value)
 
 
 @pytest.mark.parametrize("easy", [2, 99])
