@@ -174,7 +174,7 @@ class Spec(eqx.Module):
         for name, declaration in _declared(type(self)):
             if not _is_traced(values[name]):
                 declaration.check(f"{type(self).__name__}.{name}", values[name])
-        for name, part, several in _declared_parts(type(self)):
+        for name, part, several in part_fields(type(self)):
             _check_part(f"{type(self).__name__}.{name}", part, several, values[name])
 
     def findings(self) -> tuple[Any, ...]:
@@ -192,7 +192,7 @@ def _declared(kind: type) -> tuple[tuple[str, Declaration], ...]:
 
 
 @functools.cache
-def _declared_parts(kind: Any) -> tuple[tuple[str, type, bool], ...]:
+def part_fields(kind: Any) -> tuple[tuple[str, type, bool], ...]:
     """The fields of a spec class whose type is a part, or (True) a tuple of parts."""
     found = []
     for field in dataclasses.fields(kind):

@@ -16,7 +16,7 @@ import jax.tree_util as jtu
 from jaxtyping import PyTree
 
 from ..runtime.errors import RequestError, nearest
-from .knobs import Declaration, Spec, declarations
+from .knobs import Declaration, Spec, declarations, part_fields
 
 # What a penalty and a decay mean unless said otherwise: weights, no biases, under the names that layers give them.
 WEIGHTS = "*.weight|*.weights.*"
@@ -95,6 +95,14 @@ def parts(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
         if isinstance(child, (Spec, eqx.Module)):
             yield prefix + name, child
         yield from parts(child, f"{prefix}{name}.")
+
+
+def lists_of_parts(node: Any) -> Iterator[tuple[str, type]]:
+    """Every field that holds any number of parts, with the class of its items: penalties, groups, layers."""
+    for path, part in [("", node), *parts(node)]:
+        for name, kind, several in part_fields(type(part)) if isinstance(part, Spec) else ():
+            if several:
+                yield f"{path}.{name}".lstrip("."), kind
 
 
 def get(node: Any, path: str) -> Any:

@@ -3,9 +3,11 @@
     --set optimiser.learning_rate=0.03            a knob, parsed by its declared type
     --set model.widths=256,256                    one number for each layer
     --set optimiser=Sgd --set optimiser.learning_rate=0.1      another part, then a knob of it
+    --set optimiser.groups.0.where=layers.0.*     one more item of a list of parts, by the next number
 
 Order does not matter: parts are replaced first, from the outside in; then the knobs of each part are set together, so
-that knobs which constrain each other are validated together. If a path is set twice, the later value wins.
+that knobs which constrain each other are validated together. If a path is set twice, the later value wins. New items of
+lists come last: a part that an item needs and that its owner has is copied from there.
 
 A path follows the nesting of the recipe. Where an optimiser wraps another (`optimiser.optimiser.learning_rate`) the
 repeated name may be left out if the path stays unambiguous, and so may any other wrapper (`model.widths` of
@@ -17,13 +19,13 @@ import importlib
 import inspect
 import pkgutil
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ... import optimisers
 from ...runtime.errors import RequestError, nearest
-from ...specs.knobs import Declaration, Spec
-from ...specs.paths import get, knobs, parts, replace
+from ...specs.knobs import Declaration, Spec, declarations
+from ...specs.paths import get, knobs, lists_of_parts, parts, replace
 from ...specs.recipe import Recipe
 from ...specs.schedules import AbstractSchedule
 from .training_requests import DataRequest
@@ -89,6 +91,17 @@ def _classes(part: Any) -> dict[str, type]:
     return dict(sorted(found.items()))
 
 
+def _required(kind: type) -> list[str]:
+    """The arguments without which a part of this class cannot be made."""
+    arguments = inspect.signature(kind).parameters.values()
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return [one.name for one in arguments if one.default is inspect.Parameter.empty and one.kind in named]
+
+
+def _type_of(kind: Any, name: str) -> Any:
+    return next((field.type for field in dataclasses.fields(kind) if field.name == name), None)
+
+
 def _make(kind: type, present: Any, assignment: Assignment) -> Any:
     """A part of this class with its defaults.
 
@@ -97,15 +110,14 @@ def _make(kind: type, present: Any, assignment: Assignment) -> Any:
     """
     given: dict[str, Any] = {}
     copied = {field.name for field in dataclasses.fields(present)} if isinstance(present, Spec) else set()
-    for field in dataclasses.fields(kind):
-        if field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING:
-            continue
-        if field.name in copied:
-            given[field.name] = getattr(present, field.name)
-        elif isinstance(field.type, type) and isinstance(present, field.type):
-            given[field.name] = present
+    for name in _required(kind):
+        wanted = _type_of(kind, name)
+        if name in copied:
+            given[name] = getattr(present, name)
+        elif isinstance(wanted, type) and isinstance(present, wanted):
+            given[name] = present
         else:
-            raise assignment.refuse(f"{kind.__name__} needs `{field.name}`, which can only be given in Python.")
+            raise assignment.refuse(f"{kind.__name__} needs `{name}`, which can only be given in Python.")
     return kind(**given)
 
 
@@ -196,21 +208,92 @@ def _spellings(recipe: Recipe, path: str) -> Iterator[str]:
         yield ".".join(name for at, name in enumerate(variant) if at == 0 or name != variant[at - 1])
 
 
-def _find(recipe: Recipe, assignment: Assignment) -> tuple[str, Declaration | None] | None:
-    """The full path, with its declaration (None for a part), if exactly one matches."""
-    known: dict[str, Declaration | None] = dict(parts(recipe))
-    known = dict.fromkeys(known, None) | {path: declaration for path, declaration, _ in knobs(recipe)}
-    asked = assignment.path.removesuffix(".class")
+def _full_path(recipe: Recipe, known: Iterable[str], asked: str, assignment: Assignment) -> str | None:
+    """The one of the known paths that is meant, if any; raises if there are several."""
+    known = list(known)
     if asked in known:
-        return asked, known[asked]
+        return asked
     meant = [path for path in known if asked.lower() in {text.lower() for text in _spellings(recipe, path)}]
-    slot, _, rest = asked.partition(".")
-    if not meant and rest:  # within a wrapper: the outermost ones of this name
-        ends = [path for path in known if path.startswith(f"{slot}.") and path.endswith(f".{rest}")]
+    names = asked.split(".")
+    for place in range(len(names) - 1, 0, -1):  # within a wrapper: the outermost ones of this name
+        if meant:
+            break
+        head, rest = ".".join(names[:place]), ".".join(names[place:])
+        ends = [path for path in known if path.startswith(f"{head}.") and path.endswith(f".{rest}")]
         meant = [path for path in ends if path.count(".") == min(end.count(".") for end in ends)]
     if len(meant) > 1:
         raise assignment.refuse(f"is ambiguous: write the full path, {' or '.join(meant)}.")
-    return (meant[0], known[meant[0]]) if meant else None
+    return meant[0] if meant else None
+
+
+def _find(recipe: Recipe, assignment: Assignment) -> tuple[str, Declaration | None] | None:
+    """The full path, with its declaration (None for a part), if exactly one matches."""
+    known: dict[str, Declaration | None] = dict.fromkeys(path for path, _ in parts(recipe))
+    known |= {path: declaration for path, declaration, _ in knobs(recipe)}
+    found = _full_path(recipe, known, assignment.path.removesuffix(".class"), assignment)
+    return (found, known[found]) if found is not None else None
+
+
+@dataclasses.dataclass(frozen=True)
+class _NewItem:
+    """An assignment within an item that a list of parts does not have yet: `within` is the path inside this item."""
+
+    path: str
+    kind: type
+    number: int
+    within: str
+    assignment: Assignment
+
+
+def _new_item(recipe: Recipe, assignment: Assignment) -> _NewItem | None:
+    """The item beyond the end of a list that an assignment writes, if it does."""
+    lists = dict(lists_of_parts(recipe))
+    names = assignment.path.removesuffix(".class").split(".")
+    for place, name in enumerate(names):
+        if not (place and name.isdigit()):
+            continue
+        found = _full_path(recipe, lists, ".".join(names[:place]), assignment)
+        if found is not None and int(name) >= len(get(recipe, found)):
+            return _NewItem(found, lists[found], int(name), ".".join(names[place + 1 :]), assignment)
+    return None
+
+
+def _with_item(recipe: Recipe, new: list[_NewItem]) -> Recipe:
+    """The recipe with the first of the new items, which stands at the end of its list.
+
+    What its class asks for is set by an assignment, or is a part that the owner of the list has.
+    """
+    first = min(new, key=lambda item: item.number)
+    present, assignment = get(recipe, first.path), first.assignment
+    if first.number > len(present):
+        raise assignment.refuse(
+            f"`{first.path}` has {len(present)} items, so the next is `{first.path}.{len(present)}`."
+        )
+    given = {one.within: one.assignment for one in new if (one.path, one.number) == (first.path, first.number)}
+    if inspect.isabstract(first.kind):
+        if "" not in given or not present:
+            raise assignment.refuse(f"name its class first, such as {first.path}.{first.number}=NAME.")
+        item = _part(given[""], present[0])
+    else:
+        owner = get(recipe, first.path.rpartition(".")[0])
+        item = first.kind(**dict(_asked(first, owner, given)))
+    return replace(recipe, first.path, (*present, item))
+
+
+def _asked(new: _NewItem, owner: Any, given: Mapping[str, Assignment]) -> Iterator[tuple[str, Any]]:
+    """The arguments without which the class of a new item cannot be made."""
+    declared = dict(declarations(new.kind))
+    for name in _required(new.kind):
+        if name in declared:
+            if name not in given:
+                path = f"{new.path}.{new.number}.{name}"
+                raise new.assignment.refuse(f"a new {new.kind.__name__} needs `{name}`: set {path} too.")
+            yield name, _value(given[name], declared[name])
+        else:
+            likes = [part for _, part in parts(owner) if isinstance(part, _type_of(new.kind, name))]
+            if not likes:
+                raise new.assignment.refuse(f"{new.kind.__name__} needs `{name}`, which can only be given in Python.")
+            yield name, likes[0]
 
 
 def _unknown(recipe: Recipe, assignment: Assignment) -> RequestError:
@@ -259,8 +342,12 @@ def resolve(recipe: Recipe, assignments: Iterable[Assignment]) -> Resolved:
         part = _part(item, get(recipe, path))
         recipe = replace(recipe, path, part)
         changes[path] = words_of(part)
+    new = [one for item in waiting if (one := _new_item(recipe, item)) is not None]
+    later = [one.assignment for one in new]
     by_owner: dict[str, dict[str, Any]] = {}
     for item in waiting:
+        if item in later:
+            continue
         place = _find(recipe, item)
         if place is None:
             raise _unknown(recipe, item)
@@ -271,4 +358,8 @@ def resolve(recipe: Recipe, assignments: Iterable[Assignment]) -> Resolved:
         changes[path] = words_of(value)
     for owner, values in by_owner.items():
         recipe = replace(recipe, owner, dataclasses.replace(get(recipe, owner), **values))
-    return Resolved(recipe, tuple(f"{path}={text}" for path, text in changes.items()))
+    told = tuple(f"{path}={text}" for path, text in changes.items())
+    if not new:
+        return Resolved(recipe, told)
+    more = resolve(_with_item(recipe, new), later)
+    return Resolved(more.recipe, (*told, *more.changes))

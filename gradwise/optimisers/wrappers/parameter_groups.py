@@ -2,7 +2,10 @@
 
     Grouped(Sgd(0.01), groups=(ParameterGroup("layers.0.*", Sgd(0.1)), ParameterGroup("*.bias", Sgd(0.02))))
 
-A parameter belongs to the first group whose pattern matches its path; the rest use the base optimiser.
+A parameter belongs to the first group whose pattern matches its path; the rest use the base optimiser. From the shell a
+group is written by its number, and starts as a copy of the base optimiser:
+
+    --set optimiser=Grouped --set optimiser.groups.0.where=layers.0.* --set optimiser.groups.0.learning_rate=0.1
 """
 
 from typing import Any
@@ -53,6 +56,11 @@ class Grouped(AbstractOptimiser):
                 more = ", ..." if len(names) > 8 else ""
                 raise RequestError(
                     f"no parameter matches the group `{group.where}`. The paths are: {', '.join(names[:8])}{more}."
+                )
+            if all(name in taken for name in hits):
+                raise RequestError(
+                    f"the group `{group.where}` gets no parameter: earlier groups took {', '.join(hits[:8])}. "
+                    "Put it before them, or leave it out."
                 )
             for name in hits:
                 taken.setdefault(name, str(number))

@@ -203,9 +203,11 @@ def write_study_file(settings: Mapping[str, Any]) -> str:
 
 
 def flatten_table(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested tables as dotted paths: `[ranges.optimiser]` and quoted keys mean the same."""
+    """Nested tables as dotted paths, those of an array numbered: `[ranges.optimiser]` and quoted keys mean the same."""
     found: dict[str, Any] = {}
     for key, value in table.items():
+        if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+            value = {str(number): item for number, item in enumerate(value)}
         if isinstance(value, dict):
             found |= flatten_table(value, f"{prefix}{key}.")
         else:

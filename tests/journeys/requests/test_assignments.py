@@ -1,6 +1,7 @@
 import pytest
 
 from gradwise import defaults
+from gradwise.criteria.penalties import L2
 from gradwise.journeys.requests.assignments import Assignment, assignments_of, resolve
 from gradwise.journeys.requests.training_requests import FitRequest
 from gradwise.models.activations import Tanh
@@ -9,6 +10,7 @@ from gradwise.optimisers.adaptive.adam import Adam
 from gradwise.optimisers.averaging.parameter_average import MovingAverage, PolyakAverage
 from gradwise.optimisers.first_order.schedules import FlatCosine, InverseTime, RepeatedCosine
 from gradwise.optimisers.first_order.sgd import HeavyBall, Sgd
+from gradwise.optimisers.wrappers.parameter_groups import Grouped, ParameterGroup
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.paths import get, knobs, parts
 from gradwise.specs.schedules import Constant
@@ -129,6 +131,27 @@ def test_two_penalties_of_one_class_must_be_told_apart():
     recipe = turned("criterion.penalties.0=L1")
     with pytest.raises(RequestError, match=r"penalties\.0\.coefficient or criterion\.penalties\.1\.coefficient"):
         turned("criterion.penalties.l1.coefficient=3", recipe=recipe)
+
+
+def test_a_list_of_parts_grows_by_its_next_number():
+    """Penalties by the class of a new one; groups by what they need, the rest copied from the base as it is set."""
+    words = ("criterion.penalties.2=L2", "criterion.penalties.2.where=output.weight")
+    assert turned(*words).criterion.penalties[2] == L2(where="output.weight")
+    words = (
+        "optimiser=Grouped",
+        "optimiser.groups.0.where=*.bias",
+        "optimiser.base=Sgd",
+        "optimiser.learning_rate=0.3",
+    )
+    assert turned(*words).optimiser == Grouped(Sgd(0.3), groups=(ParameterGroup("*.bias", Sgd(0.3)),))
+    inside = turned(
+        "optimiser.optimiser=Grouped", "optimiser.groups.0.where=*.bias", "optimiser.groups.0.optimiser=Sgd"
+    )
+    assert inside.optimiser == MovingAverage(Grouped(Adam(), groups=(ParameterGroup("*.bias", Sgd()),)))
+    again = resolved("optimiser=Grouped", "optimiser.groups.0.where=*.bias", "optimiser.groups.0.learning_rate=0.2")
+    assert turned(*again.changes) == again.recipe
+    with pytest.raises(RequestError, match=r"name its class first, such as criterion\.penalties\.2=NAME"):
+        turned("criterion.penalties.2.where=output.weight")
 
 
 def test_a_wrapper_wraps_what_stood_there():

@@ -1,5 +1,7 @@
 """Knobs per layer and per kind of parameter (row C10)."""
 
+from pathlib import Path
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -7,6 +9,8 @@ import numpy as np
 import optax
 import pytest
 
+import gradwise as gw
+from gradwise.cli.main import run_program
 from gradwise.optimisers.adaptive.adam import Adam, AdamW
 from gradwise.optimisers.averaging.parameter_average import MovingAverage, PolyakAverage
 from gradwise.optimisers.first_order.schedules import SelfTimed
@@ -149,3 +153,98 @@ def test_an_average_may_stand_around_an_optimiser_that_asks() -> None:
     points, judged, _ = run(PolyakAverage(Asking()))
     for name, found in leaves(judged).items():
         np.testing.assert_allclose(found[-1], leaves(points)[name].mean(0), rtol=1e-5)
+
+
+SMALL = ("--set", "model.widths=8", "--set", "stopping=Off", "--set", "stopping.epochs=1", "--set", "model.dropout=0")
+FIRST = ("--set", "optimiser=Grouped", "--set", "optimiser.groups.0.where=layers.0.*")
+
+
+def weights(model: gw.Model) -> dict[str, np.ndarray]:
+    return leaves(model.predictor.network)
+
+
+def test_groups_are_written_from_the_shell_and_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three spellings of one recipe train the same network, and it is not that of the base alone."""
+    base = MovingAverage(Adam(0.003))
+    groups = (ParameterGroup("layers.0.*", MovingAverage(Adam(0.02))), ParameterGroup("*.bias", Sgd(0.05)))
+    knobs = {"model.widths": 8, "stopping": "Off", "stopping.epochs": 1, "model.dropout": 0}
+    asked = {
+        path: weights(gw.fit("digits", optimiser=one, set=knobs))
+        for path, one in (("grouped", Grouped(base, groups=groups)), ("base", base))
+    }
+    monkeypatch.chdir(tmp_path)
+    words = (
+        "optimiser.base.learning_rate=0.003",
+        "optimiser.groups.1.optimiser=Sgd",
+        "optimiser.groups.1.where=*.bias",
+        "optimiser.groups.1.learning_rate=0.05",
+        "optimiser.groups.0.learning_rate=0.02",
+    )
+    said = [word for one in words for word in ("--set", one)]
+    assert run_program(["fit", "digits", *SMALL, *FIRST, *said, "--no-report", "-q", "--out", "shell"]) == 0
+    Path("run.toml").write_text(
+        """
+        [model]
+        widths = 8
+        dropout = 0
+        [stopping]
+        class = "Off"
+        epochs = 1
+        [optimiser]
+        class = "Grouped"
+        base.learning_rate = 0.003
+        [[optimiser.groups]]
+        where = "layers.0.*"
+        learning_rate = 0.02
+        [[optimiser.groups]]
+        where = "*.bias"
+        class = "ParameterGroup"
+        optimiser.class = "Sgd"
+        optimiser.learning_rate = 0.05
+        """
+    )
+    assert run_program(["fit", "digits", "--config", "run.toml", "--no-report", "-q", "--out", "file"]) == 0
+    for folder in ("shell", "file"):
+        found = weights(gw.load(folder))
+        for name, expected in asked["grouped"].items():
+            np.testing.assert_array_equal(found[name], expected, err_msg=f"{folder} {name}")
+            assert np.abs(expected - asked["base"][name]).max() > 1e-3, name
+
+
+def test_the_knobs_of_a_group_are_searched(tmp_path: Path) -> None:
+    words = ("--range", "optimiser.groups.0.learning_rate=log(1e-3, 1e-2)", "--trials", "3", "--strategy", "random")
+    rest = ("--set", "optimiser.base.learning_rate=0.02", "--set", "criterion.penalties.0.coefficient=0", "--no-nested")
+    quick = ("--finalists", "1", "--seeds", "2", "--folds", "1", "--on", "here", "--no-report", "-q")
+    folder = tmp_path / "study"
+    assert run_program(["search", "digits", *SMALL, *FIRST, *rest, *words, *quick, "--out", str(folder)]) == 0
+    study = gw.load(folder)
+    path = "optimiser.groups.0.optimiser.optimiser.learning_rate"
+    tried = study.trials[path].to_numpy(dtype=float)
+    assert len(set(tried)) >= 3
+    assert ((tried >= 1e-3) & (tried <= 1e-2)).all()
+    assert study.record.space.recipe.optimiser.groups[0].where == "layers.0.*"
+    assert float(study.record.space.recipe.optimiser.base.optimiser.learning_rate) == 0.02
+    scores = [trial.score for trial in study.record.trials]
+    assert len(set(scores)) > 1  # the rate reaches the training
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["0.where=layer.0.*"], "no parameter matches the group `layer.0.*`. The paths are: layers.0.weight, "),
+        (["0.where=*", "1.where=*.bias"], "the group `*.bias` gets no parameter: earlier groups took layers.0.bias, "),
+        (["1.where=*.bias"], "--set optimiser.groups.1.where: `optimiser.groups` has 0 items, so the next is "),
+        (["0.learning_rate=0.1"], "a new ParameterGroup needs `where`: set optimiser.groups.0.where too."),
+        (["0.where=*.bias", "0.rate=1"], "unknown knob `optimiser.groups.0.rate`. Did you mean "),
+        (["0.where=*.bias", "0.learning_rate=-1"], "`Adam.learning_rate` must lie in (0, inf); got -1.0."),
+        (["0.where=*.bias", "0.optimiser=Lbfgs"], "`Grouped.groups.0.optimiser` is Lbfgs, which works on all "),
+    ],
+    ids=["no match", "taken", "number", "where", "misspelt", "range", "objective"],
+)
+def test_a_bad_group_is_one_line(words: list[str], message: str, capfd: pytest.CaptureFixture[str]) -> None:
+    said = [word for one in words for word in ("--set", f"optimiser.groups.{one}")]
+    assert run_program(["fit", "digits", *SMALL, "--set", "optimiser=Grouped", *said, "--dry-run"]) == 2
+    answer = capfd.readouterr().err
+    assert answer.startswith("error: ")
+    assert message in answer
+    assert answer.count("\n") == 1
