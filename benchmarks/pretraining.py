@@ -1,14 +1,10 @@
-"""What pre-training gains: MNIST with few labels, and the eight data sets of Larochelle et al. 2007 by Algorithm 1.
+"""The eight data sets of Larochelle et al. 2007, by Algorithm 1.
 
-    python benchmarks/pretraining.py labels --seeds 10 --out results.json              (a) few labels, all images
-    python benchmarks/pretraining.py larochelle --data FOLDER --sets basic rot --out results.json      (b)
-    python benchmarks/pretraining.py labels --quick                                    reduced, minutes on two cores
+    python benchmarks/larochelle.py make --out FOLDER
+    python benchmarks/pretraining.py --data FOLDER --sets basic rot --learners denoising rbm --out results.json
 
-(a) Every seed draws n labelled digits to train on and 1 000 more to choose by, out of MNIST's 60 000 training digits;
-pre-training sees all 60 000 images and no label. Each way of starting is then trained on the same digits, so the
-differences are paired. (b) Sets as `benchmarks/larochelle.py make` writes them; for each learner Algorithm 1 keeps the
-K best of each level by a linear probe, then fine-tunes them; what is best on the validation part is measured once on
-the 50 000 test images. Results are written after every seed and every set.
+For each learner Algorithm 1 keeps the K best of each level by a linear probe, then fine-tunes them; what is best on the
+validation part is measured once on the 50,000 test images. Results are written after every set.
 """
 
 import argparse
@@ -21,37 +17,32 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.random as jr
 import numpy as np
 
 import gradwise
 from gradwise import defaults
-from gradwise.criteria.contrastive_divergence import ContrastiveDivergence, PersistentDivergence
+from gradwise.criteria.contrastive_divergence import PersistentDivergence
 from gradwise.criteria.corruption import Masking
 from gradwise.criteria.losses import SoftmaxLoss
 from gradwise.criteria.penalties import L2
 from gradwise.criteria.supervised import Supervised
 from gradwise.data.batches import Reshuffled
-from gradwise.data.reading import named_sets
 from gradwise.data.scaling import NoScaling
 from gradwise.data.splits import GivenParts
 from gradwise.evaluation.metrics import wilson
-from gradwise.models.activations import Rectifier, Sigmoid
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.adaptive.adam import Adam
 from gradwise.optimisers.averaging.parameter_average import MovingAverage
 from gradwise.optimisers.first_order.sgd import HeavyBall
 from gradwise.pretraining.layer_recipes import learner
-from gradwise.pretraining.stack import pretrain, with_output
+from gradwise.pretraining.stack import widths_of
+from gradwise.records.evidence.fit_evidence import LayerTraining
 from gradwise.runtime import keys
-from gradwise.searching.layerwise.algorithm import Configuration, Training, layerwise
+from gradwise.searching.layerwise.algorithm import Configuration, layerwise
 from gradwise.specs.dataset import Classes, Dataset
 from gradwise.specs.paths import replace
 from gradwise.training.predictor import outputs_of
-from gradwise.training.stopping import Off, Patience
-
-TASK = Classes(np.arange(10))
-VALID = 1000
+from gradwise.training.stopping import Patience
 
 
 def about(command: list[str]) -> dict[str, Any]:
@@ -64,138 +55,10 @@ def about(command: list[str]) -> dict[str, Any]:
     }
 
 
-def digits() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """MNIST's training and test digits, pixels in [0, 1]."""
-    loaded = named_sets.load_named("mnist")
-    assert loaded.arrays is not None
-    assert loaded.test is not None
-    assert loaded.test.arrays is not None
-    parts = []
-    for arrays in (loaded.arrays, loaded.test.arrays):
-        parts += [np.asarray(arrays["X"], np.float32).reshape(-1, 784) / 255.0, np.asarray(arrays["y"], np.int64)]
-    return parts[0], parts[1], parts[2], parts[3]
-
-
 def split_of(dataset: Dataset, valid: int) -> Any:
     """The last rows to choose by, the others to learn from; the test set is official."""
     return GivenParts(train=len(dataset) - valid, valid=valid)
 
-
-# --- (a) few labels
-
-
-def layers_of(kind: str, widths: tuple[int, ...], epochs: float) -> list[Any]:
-    """The recipes of a stack's layers. A fixed number of epochs: the seeds differ in nothing but their randomness."""
-    found = []
-    for units in widths:
-        # 540 updates an epoch and 600 between validations: tens of epochs are whole intervals, and one program.
-        parts = {"scaler": NoScaling(), "stopping": Off(epochs=epochs, spacing=10.0)}
-        found.append(dataclasses.replace(learner(kind, units), **parts))
-    return found
-
-
-STACKS = {"DAE-3": ("denoising", 3), "CAE-2": ("contractive", 2), "DBN-3": ("rbm", 3)}
-
-
-def fine(labels: int, model: Any, split: Any, **parts: Any) -> Any:
-    """How every network of (a) is trained on its labels."""
-    return defaults.classification(
-        split=split,
-        scaler=NoScaling(),
-        model=model,
-        batches=Reshuffled(size=20 if labels <= 1000 else 100),
-        stopping=Patience(
-            initial_examples=50_000.0, initial_epochs=20.0, epochs=float(max(60, min(1000, 200_000 // labels)))
-        ),
-        **parts,
-    )
-
-
-def trained_on(labels: int, seed: int, data: Any, starts: dict[str, Any], scale: float) -> dict[str, float]:
-    """Test errors of every start, on one draw of labelled digits."""
-    x, y, test_x, test_y = data
-    random = np.random.default_rng([seed, labels])
-    rows = random.permutation(len(x))[: labels + VALID]
-    test = Dataset(test_x, test_y, TASK)
-    dataset = Dataset(x[rows], y[rows], TASK, test=test, name=f"mnist-{labels}")
-    split = split_of(dataset, VALID)
-    rate = Adam(learning_rate=0.0005)
-    found = {}
-    for name, start in starts.items():
-        key = keys.from_seed(seed)
-        optimiser = MovingAverage(Adam()) if name == "recommended" else MovingAverage(rate)
-        record = gradwise.train(fine(labels, start, split, optimiser=optimiser), dataset, key=key)
-        found[name] = record.test
-    return found
-
-
-def starts_of(stacks: dict[str, Any], widths: tuple[int, ...], seed: int) -> dict[str, Any]:
-    """The networks that a seed begins from: those of the stacks with an output, and two that were not pre-trained."""
-    mlp = Mlp(widths=(), dropout=0.0)
-    network = {
-        name: with_output(stack.layers, 10, mlp, key=jr.fold_in(keys.from_seed(seed), 7))
-        for name, stack in stacks.items()
-    }
-    return {
-        "recommended": Mlp(widths=(widths[0], widths[0]), activation=Rectifier(), dropout=0.3),
-        "same layers": Mlp(widths=widths, activation=Sigmoid(), dropout=0.0),
-        **network,
-    }
-
-
-def run_labels(chosen: argparse.Namespace) -> None:
-    x, y, test_x, test_y = digits()
-    images = x[: chosen.images]
-    widths = (chosen.units,) * 3
-    result: dict[str, Any] = {**about(sys.argv), "errors": {}, "seconds": {}, "settings": vars(chosen) | {"out": None}}
-    for seed in range(chosen.first, chosen.first + chosen.seeds):
-        begun = time.monotonic()
-        everything = Dataset(images, np.zeros((len(images), 0)), gradwise.specs.dataset.Inputs(), name="mnist images")
-        stacks = {}
-        for name, (kind, depth) in STACKS.items():
-            at = time.monotonic()
-            stacks[name] = pretrain(
-                layers_of(kind, widths[:depth], chosen.epochs), everything, key=keys.from_seed(seed)
-            )
-            print(f"seed {seed}: {name} learned in {time.monotonic() - at:.1f} s", flush=True)
-        for labels in chosen.labels:
-            at = time.monotonic()
-            errors = trained_on(labels, seed, (x, y, test_x, test_y), starts_of(stacks, widths, seed), 1.0)
-            for name, error in errors.items():
-                result["errors"].setdefault(str(labels), {}).setdefault(name, []).append(error)
-            told = "  ".join(f"{name} {100 * error:.2f}" for name, error in errors.items())
-            print(f"seed {seed}, {labels} labels: {told} % ({time.monotonic() - at:.1f} s)", flush=True)
-        result["seconds"][str(seed)] = time.monotonic() - begun
-        if chosen.out:
-            chosen.out.write_text(json.dumps(result) + "\n")
-    show_labels(result)
-
-
-def interval_of(differences: np.ndarray) -> tuple[float, float]:
-    """A 95 % interval of a mean, by Student's t."""
-    from scipy.stats import t
-
-    count = len(differences)
-    if count < 2:
-        return (float("nan"), float("nan"))
-    half = float(t.ppf(0.975, count - 1) * differences.std(ddof=1) / count**0.5)
-    return float(differences.mean()) - half, float(differences.mean()) + half
-
-
-def show_labels(result: dict[str, Any]) -> None:
-    """Mean errors, and the paired difference from the better of the two networks that were not pre-trained."""
-    for labels, errors in result["errors"].items():
-        plain = min(("recommended", "same layers"), key=lambda name: float(np.mean(errors[name])))
-        print(f"{labels} labels (not pre-trained: {plain})")
-        for name, values in errors.items():
-            gain = 100 * (np.asarray(values) - np.asarray(errors[plain]))
-            low, high = interval_of(gain)
-            print(
-                f"  {name:12} {100 * np.mean(values):6.2f} %   difference {gain.mean():+.2f} [{low:+.2f}, {high:+.2f}]"
-            )
-
-
-# --- (b) the eight sets
 
 PUBLISHED = {  # the best of the published columns, and whose
     "basic": (2.84, "SDAE-3"),
@@ -210,33 +73,33 @@ PUBLISHED = {  # the best of the published columns, and whose
 
 
 def batch_size(rows: int) -> int:
-    return 20 if rows < 5000 else 50
+    return 40 if rows < 5000 else 100
 
 
-def level_settings(kind: str, units: int, examples: float, rows: int) -> list[Any]:
-    """The settings of a level: noise and rate for denoising layers, rate and chains for Boltzmann machines.
+def level_settings(kind: str, level: int, units: int, examples: float, rows: int) -> list[Any]:
+    """The settings of a level: noise, rate and width of denoising layers; rate, chains and width of Boltzmann machines.
 
-    Small sets are learned from as many examples as large ones, in smaller batches.
+    The first layer may be twice as wide. Small sets are learned from as many examples as large ones, in smaller
+    batches. A machine's visible units may all be noise: its rates reach down to where one on such inputs stays steady.
     """
     stopping = Patience(initial_examples=examples / 4, initial_epochs=1.0, epochs=examples / rows, spacing=10.0)
     found = []
-    if kind == "denoising":
-        for noise in (0.1, 0.25, 0.4):
-            for rate in (0.0003, 0.001):
-                recipe = learner("denoising", units)
-                recipe = replace(recipe, "criterion.corruption", Masking(noise))
-                recipe = replace(recipe, "optimiser", Adam(learning_rate=rate))
-                found.append(dataclasses.replace(recipe, stopping=stopping, batches=Reshuffled(size=batch_size(rows))))
-        return found
-    for rate in (0.005, 0.02, 0.08):
-        recipe = replace(learner("rbm", units), "optimiser", HeavyBall(learning_rate=rate, momentum=0.9))
-        for criterion in (ContrastiveDivergence(), PersistentDivergence()):
-            found.append(
-                dataclasses.replace(
-                    recipe, criterion=criterion, stopping=stopping, batches=Reshuffled(size=batch_size(rows))
-                )
-            )
-    return found
+    for width in (units, 2 * units) if level == 1 else (units,):
+        if kind == "denoising":
+            for noise in (0.1, 0.25, 0.4, 0.55):
+                for rate in (0.0003, 0.001):
+                    recipe = learner("denoising", width)
+                    recipe = replace(recipe, "criterion.corruption", Masking(noise))
+                    recipe = replace(recipe, "optimiser", Adam(learning_rate=rate))
+                    found.append(dataclasses.replace(recipe, batches=Reshuffled(size=batch_size(rows))))
+            continue
+        for rate in (0.0005, 0.0015, 0.005, 0.02)[0 if level == 1 else 1 :]:
+            recipe = replace(learner("rbm", width), "optimiser", HeavyBall(learning_rate=rate, momentum=0.9))
+            recipe = dataclasses.replace(recipe, batches=Reshuffled(size=batch_size(rows)))
+            found.append(recipe)
+            if width == units:
+                found.append(dataclasses.replace(recipe, criterion=PersistentDivergence()))
+    return [dataclasses.replace(recipe, stopping=stopping) for recipe in found]
 
 
 def fine_settings(split: Any, examples: float, rows: int) -> list[Any]:
@@ -250,7 +113,7 @@ def fine_settings(split: Any, examples: float, rows: int) -> list[Any]:
                     scaler=NoScaling(),
                     model=Mlp(widths=(), dropout=np.float64(dropout) if dropout else 0.0),
                     criterion=Supervised(SoftmaxLoss(), penalties=(L2(),)),
-                    batches=Reshuffled(size=2 * batch_size(rows)),
+                    batches=Reshuffled(size=batch_size(rows)),
                     optimiser=MovingAverage(Adam(learning_rate=rate)),
                     stopping=Patience(initial_examples=examples / 4, initial_epochs=1.0, epochs=examples / rows),
                 )
@@ -281,7 +144,7 @@ def settings_text(one: Configuration, kind: str) -> str:
         rate = float(recipe.optimiser.learning_rate)
         criterion = recipe.criterion
         what = f"noise {float(criterion.corruption.level):g}" if kind == "denoising" else type(criterion).__name__
-        words.append(f"{what}, rate {rate:g}")
+        words.append(f"{widths_of(recipe)[-1]} units, {what}, rate {rate:g}")
     assert one.fine_tuning is not None
     tuning = one.fine_tuning
     words.append(
@@ -294,11 +157,11 @@ def run_set(chosen: argparse.Namespace, name: str, kind: str) -> dict[str, Any]:
     dataset, valid = set_of(chosen.data, name)
     split = split_of(dataset, valid)
     rows = len(dataset) - valid
-    levels = [level_settings(kind, chosen.units, chosen.examples, rows) for _ in range(3)]
+    levels = [level_settings(kind, level, chosen.units, chosen.examples, rows) for level in (1, 2, 3)]
     begun = time.monotonic()
-    seen: list[Training] = []
+    seen: list[LayerTraining] = []
 
-    def watch(training: Training, total: int) -> None:
+    def watch(training: LayerTraining, total: int) -> None:
         seen.append(training)
         if len(seen) % 10 == 0:
             print(f"  {len(seen)} of {total}, {time.monotonic() - begun:.0f} s", flush=True)
@@ -344,7 +207,7 @@ def run_set(chosen: argparse.Namespace, name: str, kind: str) -> dict[str, Any]:
     return told
 
 
-def run_larochelle(chosen: argparse.Namespace) -> None:
+def run_sets(chosen: argparse.Namespace) -> None:
     result: dict[str, Any] = {**about(sys.argv), "sets": []}
     for name in chosen.sets:
         for kind in chosen.learners:
@@ -353,38 +216,18 @@ def run_larochelle(chosen: argparse.Namespace) -> None:
                 chosen.out.write_text(json.dumps(result) + "\n")
 
 
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parts = parser.add_subparsers(dest="part", required=True)
-    labels = parts.add_parser("labels")
-    labels.add_argument("--labels", type=int, nargs="+", default=[100, 1000, 10_000])
-    labels.add_argument("--seeds", type=int, default=10)
-    labels.add_argument("--first", type=int, default=0, help="the first seed: several processes can share the seeds")
-    labels.add_argument("--images", type=int, default=60_000)
-    labels.add_argument("--units", type=int, default=1000)
-    labels.add_argument("--epochs", type=float, default=30.0)
-    labels.add_argument("--quick", action="store_true", help="a reduced run: 10 000 images, 200 units, 3 seeds")
-    eight = parts.add_parser("larochelle")
-    eight.add_argument("--data", type=Path, required=True)
-    eight.add_argument("--sets", nargs="+", default=list(PUBLISHED), choices=list(PUBLISHED))
-    eight.add_argument("--learners", nargs="+", default=["denoising", "rbm"])
-    eight.add_argument("--units", type=int, default=1000)
-    eight.add_argument("--examples", type=float, default=1_000_000.0, help="that a level sees at the most")
-    eight.add_argument("--fine-examples", type=float, default=1_500_000.0, help="that fine-tuning sees at the most")
-    eight.add_argument("--keep", type=int, default=3)
-    eight.add_argument("--seed", type=int, default=0)
-    for one in (labels, eight):
-        one.add_argument("--out", type=Path, help="a JSON file for the result")
-    chosen = parser.parse_args()
-    if chosen.part == "labels" and chosen.quick:
-        chosen.images, chosen.units, chosen.seeds, chosen.epochs = 10_000, 200, min(3, chosen.seeds), 10.0
-        chosen.labels = [100, 1000]
-    return chosen
-
-
 def main() -> None:
-    chosen = arguments()
-    (run_labels if chosen.part == "labels" else run_larochelle)(chosen)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, required=True, help="the folder that benchmarks/larochelle.py has made")
+    parser.add_argument("--sets", nargs="+", default=list(PUBLISHED), choices=list(PUBLISHED))
+    parser.add_argument("--learners", nargs="+", default=["denoising", "rbm"])
+    parser.add_argument("--units", type=int, default=1000)
+    parser.add_argument("--examples", type=float, default=2_000_000.0, help="that a level sees at the most")
+    parser.add_argument("--fine-examples", type=float, default=1_000_000.0, help="that fine-tuning sees at the most")
+    parser.add_argument("--keep", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, help="a JSON file for the result")
+    run_sets(parser.parse_args())
 
 
 if __name__ == "__main__":
