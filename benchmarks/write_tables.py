@@ -428,7 +428,7 @@ def few_labels(result: dict[str, Any]) -> str:
         f"Test error on MNIST, mean over {seeds} seeds; in brackets the paired difference from the first row with its "
         "95 % interval. Wanted: denoising and contractive layers below the first row at 100 and 1,000 labels. Layers "
         "of 1,000 units, pre-trained on all 60,000 images; for every row 1,000 further labels choose when to stop and "
-        "one of six fine-tunings (rate, dropout). Settings of the layers by Algorithm 1 on draws used for nothing else: "
+        "one of six fine-tunings (rate, dropout). Layers' settings by Algorithm 1 on draws used for nothing else: "
         + ". ".join(f"{names[name]}: {text}" for name, text in tuned.items())
         + ".\n\n"
     )
