@@ -209,8 +209,9 @@ def refuse_inputs(recipe: Recipe, *parts: Examples) -> None:
     """Lets a criterion that learns the inputs themselves, or a model of them, refuse those it cannot mean."""
     for part in parts:
         if not isinstance(part.inputs, jax.core.Tracer | jax.ShapeDtypeStruct):  # shapes alone tell nothing
-            recipe.criterion.check_inputs(part.inputs)
-            recipe.model.check_inputs(part.inputs)
+            with jax.ensure_compile_time_eval():  # the values are here, even while the rest is traced for its shapes
+                recipe.criterion.check_inputs(part.inputs)
+                recipe.model.check_inputs(part.inputs)
 
 
 def for_training(recipe: Recipe) -> Recipe:

@@ -192,6 +192,16 @@ def test_shallower_stacks_compete_on_request() -> None:
     assert len(short.trainings) == trainings_of([LEVELS[0][:2], LEVELS[1][:1]], 1, 1, shallower=True) == 2 + 1 + 2
 
 
+def test_an_accelerator_builds_learners_of_the_inputs_from_shapes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These learners look at the values of their inputs before they begin, which a traced start must not hide."""
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    machine = dataclasses.replace(learner("rbm", 8), batches=Reshuffled(size=20), stopping=Off(epochs=1.0))
+    encoder = dataclasses.replace(_level(0.1, 0.2, 8), stopping=Off(epochs=1.0))
+    tuning = dataclasses.replace(FINE[0], stopping=Off(epochs=1.0))
+    run = layerwise([[encoder, machine]], [tuning], _data(), keep=1, key=keys.from_seed(3))
+    assert [one.outcome for one in run.trainings] == ["finished"] * 3
+
+
 def test_a_run_that_was_killed_goes_on_and_ends_the_same(tmp_path, found: Layerwise) -> None:
     class Killed(Exception):
         pass
