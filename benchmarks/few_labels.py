@@ -2,6 +2,7 @@
 
     python benchmarks/few_labels.py choose --learner denoising --out denoising.json       Algorithm 1, development draws
     python benchmarks/few_labels.py measure --chosen denoising.json contractive.json --seeds 10 --out labels.json
+    python benchmarks/few_labels.py join labels-0.json labels-5.json --out labels.json    processes that shared the seeds
     python benchmarks/few_labels.py choose --learner denoising --quick --out denoising.json      minutes on two cores
 
 `choose` finds the noise (or the weight of the contraction), the rate and the epochs of every layer by the chapter's
@@ -237,6 +238,22 @@ def run_measure(chosen: argparse.Namespace) -> None:
         chosen.out.write_text(json.dumps(result) + "\n")
 
 
+def run_join(chosen: argparse.Namespace) -> None:
+    """The seeds of several processes, one after another."""
+    results = [json.loads(path.read_text()) for path in chosen.files]
+    joined = results[0]
+    for other in results[1:]:
+        if other["layers"] != joined["layers"]:
+            raise SystemExit("these results come from different layers")
+        for part in ("errors", "fine"):
+            for labels, by_start in other[part].items():
+                for name, values in by_start.items():
+                    joined[part][labels][name] += values
+        joined["seconds"] |= other["seconds"]
+    joined["command"] += f", and {len(results) - 1} more for the other seeds"
+    chosen.out.write_text(json.dumps(joined) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     steps = parser.add_subparsers(dest="step", required=True)
@@ -251,12 +268,18 @@ def main() -> None:
     measure.add_argument("--seeds", type=int, default=10)
     measure.add_argument("--first", type=int, default=0, help="the first seed: several processes can share the seeds")
     measure.add_argument("--no-rbm", dest="rbm", action="store_false")
+    join = steps.add_parser("join")
+    join.add_argument("files", type=Path, nargs="+")
+    join.add_argument("--out", type=Path, required=True)
     for one in (choose, measure):
         one.add_argument("--images", type=int, default=60_000)
         one.add_argument("--units", type=int, default=1000)
         one.add_argument("--quick", action="store_true", help="a reduced run: 3,000 images, 64 units")
         one.add_argument("--out", type=Path, required=True)
     chosen = parser.parse_args()
+    if chosen.step == "join":
+        run_join(chosen)
+        return
     if chosen.quick:
         chosen.images, chosen.units = 3_000, 64
         if chosen.step == "choose":

@@ -4,7 +4,10 @@
     python benchmarks/pretraining.py --data FOLDER --sets basic rot --learners denoising rbm --out results.json
 
 For each learner Algorithm 1 keeps the K best of each level by a linear probe, then fine-tunes them; what is best on the
-validation part is measured once on the 50,000 test images. Results are written after every set.
+validation part is measured once on the 50,000 test images. Results are written after every set; with --into, those of
+FILES take the places of the same sets and learners in a result that is already there:
+
+    python benchmarks/pretraining.py --merge back-rand.json rectangles.json --into benchmarks/results/larochelle.json
 """
 
 import argparse
@@ -197,6 +200,7 @@ def run_set(chosen: argparse.Namespace, name: str, kind: str) -> dict[str, Any]:
         "trainings": len(found.trainings),
         "seconds": time.monotonic() - begun,
     }
+    told |= {key: text for key, text in about(sys.argv).items() if key != "version"}
     print(
         f"{name} {told['learner']}: test {told['test']:.2f} % [{100 * low:.2f}, {100 * high:.2f}], validation "
         f"{told['valid']:.2f} %, published {published:.2f} ± {half:.2f} ({whose}): "
@@ -216,9 +220,23 @@ def run_sets(chosen: argparse.Namespace) -> None:
                 chosen.out.write_text(json.dumps(result) + "\n")
 
 
+def merge(files: list[Path], into: Path) -> None:
+    """Puts newer results of a set and a learner in the places of older ones; the others stay as they were."""
+    result = json.loads(into.read_text())
+    older = {key: result[key] for key in ("machine", "date", "command")}
+    found = {(one["set"], one["learner"]): older | one for one in result["sets"]}
+    for file in files:
+        newer = json.loads(file.read_text())
+        found |= {(one["set"], one["learner"]): one for one in newer["sets"]}
+        result |= {key: newer[key] for key in ("machine", "date", "command", "version")}
+    into.write_text(json.dumps({**result, "sets": list(found.values())}) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True, help="the folder that benchmarks/larochelle.py has made")
+    parser.add_argument("--merge", type=Path, nargs="+", help="results to put into another")
+    parser.add_argument("--into", type=Path, help="the result that --merge writes into")
+    parser.add_argument("--data", type=Path, help="the folder that benchmarks/larochelle.py has made")
     parser.add_argument("--sets", nargs="+", default=list(PUBLISHED), choices=list(PUBLISHED))
     parser.add_argument("--learners", nargs="+", default=["denoising", "rbm"])
     parser.add_argument("--units", type=int, default=1000)
@@ -227,7 +245,13 @@ def main() -> None:
     parser.add_argument("--keep", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="a JSON file for the result")
-    run_sets(parser.parse_args())
+    chosen = parser.parse_args()
+    if chosen.merge and chosen.into:
+        merge(chosen.merge, chosen.into)
+    elif chosen.data:
+        run_sets(chosen)
+    else:
+        parser.error("name --data FOLDER, or --merge FILES --into FILE")
 
 
 if __name__ == "__main__":
