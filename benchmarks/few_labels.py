@@ -2,7 +2,7 @@
 
     python benchmarks/few_labels.py choose --learner denoising --out denoising.json       Algorithm 1, development draws
     python benchmarks/few_labels.py measure --chosen denoising.json contractive.json --seeds 10 --out labels.json
-    python benchmarks/few_labels.py join labels-0.json labels-5.json --out labels.json    processes that shared the seeds
+    python benchmarks/few_labels.py join labels-0.json labels-5.json --out labels.json      processes that share seeds
     python benchmarks/few_labels.py choose --learner denoising --quick --out denoising.json      minutes on two cores
 
 `choose` finds the noise (or the weight of the contraction), the rate and the epochs of every layer by the chapter's
