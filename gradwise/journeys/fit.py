@@ -170,7 +170,7 @@ def _train(
             monitor=FlowMonitor(every=options.watch) if options.watch else None,
         )
         if options.pretrain is not None:
-            result = train_pretrained(recipe, dataset, options.pretrain, progress=progress, scale=scale, **given)
+            result = train_pretrained(recipe, dataset, progress=progress, scale=scale, **given)
         else:
             length = recipe.stopping.limit_examples(expected_sizes(recipe, dataset)[0])
             progress.training("training", length=length, scale=scale)

@@ -9,7 +9,7 @@ Inputs that lie in [0, 1] after scaling are treated as probabilities; others get
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -17,16 +17,14 @@ import numpy as np
 
 from .. import defaults
 from ..models.mlp import Mlp
-from ..pretraining.layer_recipes import SCALER, parse_layers, recipes_of_layers
-from ..pretraining.stack import Pretrained, Stack, check_layer_memory, fit_pretrained
+from ..pretraining.layer_recipes import SCALER, kind_of_layer, parse_layers, recipes_of_layers
+from ..pretraining.stack import Pretrained, Stack, check_layer_memory, fit_pretrained, widths_of
 from ..records.evidence.fit_evidence import FeatureEvidence, PretrainedLayer
-from ..records.finding import Finding
 from ..records.fit import Fit
 from ..records.score_scale import ScoreScale
 from ..runtime.errors import RequestError
 from ..specs.dataset import Dataset
 from ..specs.recipe import Recipe
-from ..training.final_measurement import find_features
 from ..training.loop import RunOptions
 from .progress import AbstractProgress
 from .requests.assignments import Assignment, resolve
@@ -113,10 +111,10 @@ def _thinned(values: list[Any], steps: np.ndarray) -> tuple[float, ...]:
     return tuple(math.nan if values[step] is None else round(float(values[step]), 6) for step in steps)
 
 
-def layer_evidence(stack: Stack, text: str) -> tuple[PretrainedLayer, ...]:
+def layer_evidence(stack: Stack) -> tuple[PretrainedLayer, ...]:
     """A short record of how each layer was learned, for `result.json`; the first with its features."""
     found = []
-    for level, (record, (kind, units)) in enumerate(zip(stack.records, parse_layers(text), strict=True)):
+    for level, record in enumerate(stack.records):
         history = record.history
         last = len(history["age_examples"]) - 1
         best = max((step for step, is_best in enumerate(history["best"]) if is_best), default=last)
@@ -127,8 +125,8 @@ def layer_evidence(stack: Stack, text: str) -> tuple[PretrainedLayer, ...]:
         found.append(
             PretrainedLayer(
                 layer=level + 1,
-                learner=kind,
-                units=units,
+                learner=kind_of_layer(record.recipe),
+                units=int(widths_of(record.recipe)[-1]),
                 metric=record.metric,
                 valid=record.metrics["valid"][record.metric],
                 outcome=str(record.outcome),
@@ -142,16 +140,9 @@ def layer_evidence(stack: Stack, text: str) -> tuple[PretrainedLayer, ...]:
     return tuple(found)
 
 
-def _layer_findings(stack: Stack) -> Iterator[Finding]:
-    for level, record in enumerate(stack.records):
-        for finding in find_features(record.evidence.features):
-            yield dataclasses.replace(finding, what=f"layer {level + 1}: {finding.what}")
-
-
 def train_pretrained(
     recipe: Recipe,
     dataset: Dataset,
-    text: str,
     *,
     key: jax.Array,
     options: RunOptions,
@@ -182,6 +173,4 @@ def train_pretrained(
         raise KeyboardInterrupt(
             f"interrupted in layer {at + 1} of {len(layers)}. Progress is saved: continue with --resume."
         ) from None
-    evidence = dataclasses.replace(result.evidence, layers=layer_evidence(stack, text))
-    findings = (*result.findings, *_layer_findings(stack))
-    return dataclasses.replace(result, evidence=evidence, findings=findings)
+    return dataclasses.replace(result, evidence=dataclasses.replace(result.evidence, layers=layer_evidence(stack)))

@@ -16,7 +16,7 @@ from typing import Any
 from ..criteria.code_sparsity import KlToTarget, code_activation
 from ..criteria.contraction import Contraction
 from ..criteria.contrastive_divergence import ContrastiveDivergence
-from ..criteria.corruption import GaussianNoise, Masking
+from ..criteria.corruption import Clean, GaussianNoise, Masking
 from ..criteria.reconstruction import CrossEntropy, Reconstruction, SquaredError, unit_range
 from ..criteria.sparse_code_energy import SparseCode
 from ..data.batches import Reshuffled
@@ -30,6 +30,7 @@ from ..models.visible_units import BinaryVisible, GaussianVisible
 from ..optimisers.adaptive.adam import Adam
 from ..optimisers.first_order.sgd import HeavyBall
 from ..runtime.errors import RequestError, nearest
+from ..specs.adapters import as_criterion
 from ..specs.recipe import Recipe
 from ..training.stopping import Patience
 
@@ -87,6 +88,20 @@ def learner(kind: str, units: int, inputs: Any = None) -> Recipe:
     if kind not in LEARNERS:
         raise RequestError(f"unknown learner {kind!r}; choose from {', '.join(LEARNERS)}.{nearest(kind, LEARNERS)}")
     return LEARNERS[kind](units, True if inputs is None else unit_range(inputs))
+
+
+def kind_of_layer(recipe: Recipe) -> str:
+    """The kind of learner that a recipe is, as `--pretrain` names it; another network by its own name."""
+    model, criterion = recipe.model, as_criterion(recipe.criterion)
+    if criterion.learns_from == "targets":
+        return "supervised"
+    if isinstance(criterion, Reconstruction):
+        if any(isinstance(one, Contraction) for one in criterion.on_codes):
+            return "contractive"
+        noisy = not isinstance(criterion.corruption, Clean)
+        return "sparse" if criterion.on_codes else "denoising" if noisy else "plain"
+    named: dict[type, str] = {Rbm: "rbm", PredictiveSparse: "psd"}
+    return named.get(type(model), type(model).__name__)
 
 
 def parse_layers(text: str) -> list[tuple[str, int]]:

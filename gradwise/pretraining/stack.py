@@ -12,6 +12,7 @@ layers are never trained again: their codes, of clean inputs, are computed once.
 
 import dataclasses
 import math
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ from jaxtyping import Array, Float, Key, PyTree
 from ..data.scaling import NoScaling
 from ..data.splits import stack_rows
 from ..models.mlp import Layer, Linear, Mlp, MlpNetwork, dropout_of
+from ..records.finding import Finding
 from ..records.fit import Fit
 from ..runtime import keys
 from ..runtime.errors import RequestError
@@ -39,6 +41,7 @@ from ..specs.recipe import Recipe
 from ..training.loop import RunOptions
 from ..training.prepare import split_labelled
 from ..training.train import train as train_network
+from .layer_recipes import kind_of_layer
 
 _CHUNK = 4096
 
@@ -85,6 +88,22 @@ def hidden_layers(network: Any, level: int) -> tuple[Layer, ...]:
     return tuple(network.hidden_layers)
 
 
+_PATH = re.compile(r"(--set |`)(?=(?:split|scaler|batches|model|criterion|optimiser|stopping)\b)")
+
+
+def _of_layer(finding: Finding, level: int, recipe: Recipe) -> Finding:
+    """A finding of one layer's training: which layer, and its knobs as they are called in the whole recipe."""
+    place = f"model.layers.{level}"
+    units = widths_of(recipe)[-1]
+    step = finding.next.replace("--resume, ", "")  # a layer that others stand on is not trained further
+    return dataclasses.replace(
+        finding,
+        what=f"layer {level + 1} ({kind_of_layer(recipe)}, {units} units): {finding.what}",
+        next=_PATH.sub(rf"\1{place}.", step),
+        where=f"{place}.{finding.where}" if finding.where else place,
+    )
+
+
 @dataclasses.dataclass(frozen=True)
 class Stack:
     """Learned layers, bottom up. `networks` are the learners as they were trained, `records` how that went."""
@@ -96,6 +115,15 @@ class Stack:
     @property
     def layers(self) -> tuple[Layer, ...]:
         return tuple(layer for level, network in enumerate(self.networks) for layer in hidden_layers(network, level))
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What was found while each layer was learned, under the layer's name."""
+        return tuple(
+            _of_layer(finding, level, record.recipe)
+            for level, record in enumerate(self.records)
+            for finding in record.findings
+        )
 
     def encode(self, inputs: Any) -> np.ndarray:
         """The features of raw inputs."""
@@ -261,4 +289,5 @@ def fit_pretrained(
         options=dataclasses.replace(options, max_seconds=options.max_seconds - spent),
     )
     told = dataclasses.replace(recipe, model=Pretrained(tuple(layers), recipe.model))
-    return dataclasses.replace(record, recipe=told, seconds=record.seconds + spent), stack
+    findings = (*record.findings, *stack.findings)
+    return dataclasses.replace(record, recipe=told, findings=findings, seconds=record.seconds + spent), stack

@@ -24,6 +24,7 @@ _NOT_SEARCHED = ("folds", "watch", "max_time", "pretrain")
 # What the file of a recipe holds already.
 _IN_RECIPE = ("set", "recipe", "model", "optimiser", "criterion", "batches", "scaler", "stopping", "split")
 _FLAGS = ("--unsupervised", "--no-baselines", "--nested", "--no-nested")  # options without a value
+_OF_LAYERS = ("model.layers.", "model.mlp.", "layers.")  # knobs of a network with pre-trained layers
 _WHOLE_NUMBERS = ("seed", "folds", "watch")
 
 
@@ -95,20 +96,29 @@ def with_options(command: str, *options: str, without: str = "") -> str:
 
 
 def _as_other(command: str, verb: str, left_out: Sequence[str]) -> str:
-    """The same request of another verb, without these options, each of which has a value."""
+    """The same request of another verb, without these options, each of which has a value.
+
+    Knobs of pre-trained layers go with `--pretrain`, which no other verb takes.
+    """
     call = _call(command)
     if call is not None:
         assert isinstance(call.func, ast.Attribute)
         call.func.attr = verb
-        call.keywords = [one for one in call.keywords if one.arg not in left_out]
+        given = {path: value for path, value in _by_path(call, "set", "").items() if not path.startswith(_OF_LAYERS)}
+        for one in call.keywords:
+            if one.arg == "set":
+                one.value = ast.parse(repr(given), mode="eval").body
+        call.keywords = [one for one in call.keywords if one.arg not in left_out and (one.arg != "set" or given)]
         return _written(call)
-    words, kept = iter(shlex.split(command)[2:]), ["gradwise", verb]
+    words, kept_words = iter(shlex.split(command)[2:]), ["gradwise", verb]
     for word in words:
         if word.startswith("--") and word.removeprefix("--").replace("-", "_") in left_out:
             next(words, None)
-        else:
-            kept.append(word)
-    return shlex.join(kept)
+        elif word != "--set":
+            kept_words.append(word)
+        elif not (path := next(words, "")).startswith(_OF_LAYERS):
+            kept_words += [word, path]
+    return shlex.join(kept_words)
 
 
 def as_check(command: str) -> str:

@@ -32,7 +32,9 @@ from ..records.evidence.fit_evidence import (
 from ..records.finding import Finding
 from ..specs.contracts import AbstractCriterion
 from ..specs.dataset import Column, Dataset
+from ..specs.knobs import is_off
 from ..specs.networks import as_network
+from ..specs.paths import knobs, parts
 from .predictor import Predictor, in_chunks, outputs_of
 
 Measured = tuple[dict[str, dict[str, float]], FitEvidence, tuple[float, float]]
@@ -47,6 +49,7 @@ _QUIET = (
     0.05  # of a unit's full answer: one that never gives more is dead, one that never gives less than 0.95 always on
 )
 _MANY = 0.2
+_MISSED = 2.0  # a mean activation this many times too large or too small is not the one asked for
 
 
 def measure_parts(
@@ -219,8 +222,20 @@ def gather_features(predictor: Predictor, criterion: Any, inputs: Any) -> Featur
     )
 
 
-def find_features(features: FeatureEvidence | None) -> tuple[Finding, ...]:
-    """Findings about the features."""
+def _asked_sparsity(criterion: Any) -> tuple[tuple[str, float], ...]:
+    """The penalties on codes that aim at a mean activation, by name, and that mean."""
+    named = {path: type(part).__name__ for path, part in parts(criterion)}
+    values = {path: value for path, _, value in knobs(criterion)}
+    return tuple(
+        (named[owner], float(value))
+        for path, value in values.items()
+        for owner, _, knob in (path.rpartition("."),)
+        if knob == "target" and owner.startswith("on_codes.") and not is_off(values[f"{owner}.coefficient"])
+    )
+
+
+def find_features(features: FeatureEvidence | None, criterion: Any = None) -> tuple[Finding, ...]:
+    """Findings about the features, and about what the criterion that they were learned by asked of them."""
     if features is None:
         return ()
     units, found = features.units, []
@@ -243,6 +258,21 @@ def find_features(features: FeatureEvidence | None) -> tuple[Finding, ...]:
                 next="add a sparsity penalty, lower the learning rate, or use fewer units.",
             )
         )
+    if features.reconstructions is not None and features.reconstructions.kept_of_all <= 0.0:
+        found.append(
+            Finding(
+                "warning",
+                "the reconstructions are no better than the mean of each input "
+                f"({features.reconstructions.kept_of_all:.0%} of the variance kept).",
+                row="A3",
+                next="train for longer, change the learning rate, or reduce the noise or the penalty on the codes.",
+            )
+        )
+    for name, target in () if criterion is None else _asked_sparsity(criterion):
+        if units.mean > target * _MISSED or units.mean < target / _MISSED:
+            step = "increase its coefficient" if units.mean > target else "reduce its coefficient"
+            what = f"{name} asks for a mean activation of {target:.3g}, but it is {units.mean:.3g}."
+            found.append(Finding("warning", what, row="A4", next=f"{step}, or train for longer."))
     return tuple(found)
 
 

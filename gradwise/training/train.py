@@ -187,7 +187,7 @@ def train(
         data=_described(dataset, ready, recipe, readings),
         findings=(
             *find_in_run(recipe, history, outcome, ready.train),
-            *find_features(evidence.features),
+            *find_features(evidence.features, criterion),
             *find_readings(readings),
         ),
         seconds=seconds,

@@ -125,6 +125,17 @@ def test_a_pretrained_run_leaves_a_network_that_predicts(place, gradwise):
     assert "pretrain=&#34;denoising:10,plain:6&#34;, recipe=recipe" in page
 
 
+def test_what_was_found_in_a_layer_is_shown_under_its_name(place, gradwise):
+    """In the terminal, on the page and in the record: four epochs leave reconstructions worse than the mean."""
+    said = gradwise(*PRETRAIN, "--out", "pretrained", "--resume")
+    found = {one["where"]: one["what"] for one in result_of("pretrained")["findings"]}
+    worse = "layer {} units): the reconstructions are no better than the mean of each input"
+    for place_of, name in (("model.layers.0", "1 (denoising, 10"), ("model.layers.1", "2 (plain, 6")):
+        assert found[place_of].startswith(worse.format(name))
+        for text in (" ".join(said.out.split()), Path("pretrained/report.html").read_text()):
+            assert worse.format(name)[1:] in text  # a page begins it with a capital
+
+
 @pytest.mark.slow
 def test_the_kept_command_repeats_a_pretrained_run(place, gradwise):
     command = result_of("pretrained")["data"]["command"]

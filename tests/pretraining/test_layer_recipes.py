@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gradwise.pretraining.layer_recipes import LEARNERS, learner, parse_layers
+from gradwise.pretraining.layer_recipes import LEARNERS, kind_of_layer, learner, parse_layers
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.dataset import Dataset, Inputs
 from gradwise.specs.paths import knobs
@@ -50,6 +50,11 @@ def test_every_learner_has_a_written_form_and_the_units_asked_for(kind):
         assert from_json(to_json(recipe)) == recipe
         sizes = [value for path, _, value in knobs(recipe.model) if path in {"units", "widths"}]
         assert sizes in ([7], [(7,)])
+
+
+@pytest.mark.parametrize("kind", sorted(LEARNERS))
+def test_a_recipe_is_known_for_the_learner_it_is(kind):
+    assert {kind_of_layer(LEARNERS[kind](7, unit)) for unit in (True, False)} == {kind}
 
 
 @pytest.mark.parametrize("kind", sorted(LEARNERS))

@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 
 from gradwise import defaults
+from gradwise.criteria.code_sparsity import L1Codes
+from gradwise.criteria.reconstruction import Reconstruction, SquaredError
 from gradwise.data.batches import Reshuffled
 from gradwise.data.scaling import UnitRange
 from gradwise.data.splits import HoldOut
-from gradwise.models.activations import Sigmoid
+from gradwise.models.activations import Sigmoid, Tanh
+from gradwise.models.auto_encoder import MlpAutoEncoder
 from gradwise.models.mlp import Mlp
 from gradwise.pretraining.layer_recipes import learner
 from gradwise.pretraining.stack import Pretrained, check_layer_memory, fit_pretrained, pretrain
@@ -23,7 +26,7 @@ from gradwise.specs.dataset import UNLABELLED, Classes, Column, Dataset
 from gradwise.specs.serialisation import from_json, to_json
 from gradwise.training.loop import RunOptions
 from gradwise.training.prepare import split_labelled
-from gradwise.training.stopping import Off
+from gradwise.training.stopping import Off, Patience
 
 KEY = jax.random.key(0)
 SHORT = {"batches": Reshuffled(10), "stopping": Off(epochs=3.0, spacing=1.0, least_examples=20)}
@@ -116,6 +119,34 @@ def test_rows_without_a_label_and_others_serve_pre_training(stack):
     )
     assert record.data.rows == SetSizes(18, 6, 6)
     assert begun == [(0, 18 + 30 + 40), (1, 18 + 30 + 40), (2, 18)]
+
+
+def test_what_is_found_in_a_layer_is_told_under_its_name():
+    """What training a layer alone tells, the stack and the record of the whole tell too; knobs by their place there."""
+    sparse = dataclasses.replace(learner("sparse", 5), **SHORT)
+    bent = MlpAutoEncoder(widths=(3,), code_activation=Tanh())
+    unfit = dataclasses.replace(sparse, model=bent, criterion=Reconstruction(SquaredError(), on_codes=(L1Codes(),)))
+    record, stack = fit_pretrained(RECIPE, blobs(), (sparse, unfit), key=KEY)
+    alone = [finding for one in stack.records for finding in one.findings]
+    assert [one.what.partition(": ")[2] for one in stack.findings] == [one.what for one in alone]
+    assert record.findings[-len(alone) :] == stack.findings
+    first, second = (
+        [one for one in stack.findings if one.what.startswith(f"layer {number} (sparse, {units} units): ")]
+        for number, units in ((1, 5), (2, 3))
+    )
+    assert len(first) + len(second) == len(alone)
+    assert any("KlToTarget asks for a mean activation of 0.05" in one.what for one in first)
+    (misfit,) = [one for one in second if one.code == "GW704"]
+    assert "L1Codes on units of range [-1, 1]" in misfit.what
+    assert misfit.where == "model.layers.1"
+
+
+def test_the_steps_of_a_layers_finding_name_the_knobs_of_that_layer():
+    """GW706 of a layer alone names --resume and `stopping.epochs`; resuming would not train the layer further."""
+    eager = dataclasses.replace(LAYERS[0], stopping=Patience(epochs=2.0, spacing=1.0, least_examples=20))
+    (told,) = [one for one in pretrain((eager,), blobs(), key=KEY).findings if one.code == "GW706"]
+    assert "`model.layers.0.stopping.epochs`" in told.next
+    assert "--resume" not in told.next
 
 
 def test_a_recipe_of_a_pretrained_network_says_how_to_train_one():

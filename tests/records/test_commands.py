@@ -75,6 +75,15 @@ def test_a_search_leaves_out_what_only_a_training_takes() -> None:
     assert as_search('gw.fit(data, target="y", folds=5)') == 'gw.search(data, target="y")'
 
 
+def test_knobs_of_pretrained_layers_go_with_them():
+    line = "gradwise fit iris --pretrain denoising:4 --set model.layers.0.stopping=Off --set stopping.epochs=2 --seed 3"
+    assert as_check(line) == "gradwise check iris --set stopping.epochs=2 --seed 3"
+    assert as_search(line) == "gradwise search iris --set stopping.epochs=2 --seed 3"
+    call = 'gw.fit("iris", pretrain="denoising:4", set={"model.mlp.dropout": 0.1, "stopping.epochs": 2}, seed=3)'
+    assert as_search(call) == 'gw.search("iris", set={"stopping.epochs": 2}, seed=3)'
+    assert as_check('gw.fit(data, pretrain="rbm:4", set={"layers.stopping": "Off"})') == "gw.check(data)"
+
+
 SHELL = "gradwise fit 'my houses.csv' --target price --kind zip=category --seed 7 --set model.dropout=0.3"
 CALL = 'gw.fit(data, targets, seed=7, optimiser=..., set={"model.dropout": 0.3})'
 

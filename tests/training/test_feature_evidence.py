@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from gradwise import defaults
+from gradwise.criteria.code_sparsity import KlToTarget, L1Codes, SquaredToTarget
 from gradwise.criteria.reconstruction import Reconstruction, SquaredError
 from gradwise.data.batches import Reshuffled
 from gradwise.models.activations import Identity, Rectifier, Sigmoid
 from gradwise.models.auto_encoder import MlpAutoEncoder
-from gradwise.records.evidence.fit_evidence import FeatureEvidence, Spectrum, UnitActivity
+from gradwise.records.evidence.fit_evidence import FeatureEvidence, Reconstructions, Spectrum, UnitActivity
 from gradwise.specs.dataset import Column, Dataset, Inputs
 from gradwise.training.final_measurement import (
     _filters,
@@ -132,6 +133,28 @@ def test_a_fifth_of_the_units_may_be_idle(dead, on, rows):
     found = find_features(FeatureEvidence(9, UnitActivity(100, dead, on)))
     assert [finding.row for finding in found] == rows
     assert find_features(None) == ()
+
+
+@pytest.mark.parametrize(("kept", "told"), [(0.01, 0), (0.0, 1), (-1.4, 1)])
+def test_a_reconstruction_is_compared_with_the_mean(kept, told):
+    made = Reconstructions(1, 0.0, 1.0, "", "", (kept,), kept)
+    found = find_features(FeatureEvidence(9, UnitActivity(100), reconstructions=made))
+    assert ["no better than the mean" in finding.what for finding in found] == [True] * told
+
+
+@pytest.mark.parametrize(
+    ("penalty", "mean", "step"),
+    [
+        (KlToTarget(3.0, target=0.05), 0.11, "increase"),
+        (KlToTarget(3.0, target=0.05), 0.09, ""),
+        (SquaredToTarget(3.0, target=0.2), 0.09, "reduce"),
+        (SquaredToTarget(0.0, target=0.2), 0.01, ""),
+        (L1Codes(), 0.4, ""),
+    ],
+)
+def test_a_sparsity_that_was_not_reached_is_told(penalty, mean, step):
+    found = find_features(FeatureEvidence(9, UnitActivity(100, mean=mean)), Reconstruction(on_codes=(penalty,)))
+    assert [type(penalty).__name__ in one.what and one.next.startswith(step) for one in found] == [True] * bool(step)
 
 
 def test_a_run_of_dead_units_says_so():
