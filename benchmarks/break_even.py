@@ -28,7 +28,7 @@ from gradwise.criteria.supervised import Supervised
 from gradwise.curvature.objective import Examples
 from gradwise.data.batches import Reshuffled
 from gradwise.data.scaling import NoScaling
-from gradwise.evaluation.break_even import BreakEven, break_even, time_to
+from gradwise.evaluation.break_even import BreakEvenSize, break_even_size, time_to
 from gradwise.models.activations import Tanh
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.first_order.sgd import Sgd
@@ -91,9 +91,9 @@ def measure(target: float, limit: float) -> dict[str, Any]:
     }
 
 
-def _crossing(rows: list[dict[str, Any]]) -> BreakEven:
+def _crossing(rows: list[dict[str, Any]]) -> BreakEvenSize:
     columns = [[row[name] for row in rows] for name in ("examples", "stochastic", "batch")]
-    return break_even(*columns, names=("SGD", "L-BFGS"))
+    return break_even_size(*columns, names=("SGD", "L-BFGS"))
 
 
 def draw(result: dict[str, Any], place: Path) -> None:

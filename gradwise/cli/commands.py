@@ -194,6 +194,7 @@ _COMMANDS: dict[str, Callable[[Any, float], int]] = {
     "challenge": _question,
     "compare": _question,
     "seeds": _question,
+    "break-even": _question,
     "merge": _merge,
     "check": _check,
     "explain": _explain,

@@ -43,6 +43,7 @@ REQUESTS: tuple[type[Request], ...] = (
     study_requests.ChallengeRequest,
     study_requests.CompareRequest,
     study_requests.SeedsRequest,
+    study_requests.BreakEvenRequest,
     study_requests.MergeRequest,
     training_requests.CheckRequest,
     training_requests.ExplainRequest,

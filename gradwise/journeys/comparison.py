@@ -3,6 +3,7 @@
     gradwise challenge iris optimiser.learning_rate=0.001,0.01      row I1: one knob, nothing else changed
     gradwise compare iris model.widths.count=1,2,3                  row E21: other knobs searched for each value
     gradwise seeds iris --seeds 200                                 row D13: one recipe, many seeds
+    gradwise break-even iris --methods Lbfgs,HessianFree            row H9: when they overtake stochastic descent
 
 Each leaves a study folder with its trials and a report.
 """
@@ -11,11 +12,12 @@ import contextlib
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from .. import __version__
+from ..optimisers.first_order.sgd import Sgd
 from ..records.study import Study
 from ..records.study_analysis import Analysis
 from ..records.trial import Trial
@@ -23,21 +25,26 @@ from ..runtime import compilation, keys, machine_description
 from ..runtime.errors import RequestError
 from ..runtime.interruption import listening
 from ..searching.comparison.challenge import challenge, compare
+from ..searching.comparison.race import race, runs_of
 from ..searching.comparison.seeds import seed_distribution
 from ..searching.running.evaluation_data import EvaluationData
 from ..searching.running.executor_choice import choose_executor
 from ..searching.search import folds_before_finals
 from ..searching.selection.study_findings import describe_evaluation_data
 from ..specs.adapters import as_criterion
+from ..specs.paths import knobs, replace
 from ..specs.priors import Choice
+from ..specs.recipe import Recipe
 from ..specs.search_space import Dimension, Space
 from .data_and_recipe import start_device
 from .folders import run_folder as folders
 from .folders.study_folder import publish_study, workplace
 from .progress import SILENT, AbstractProgress
+from .progress_bar import progress_here
 from .requests.assignments import locate
+from .requests.given import arguments_named, documented, python_request, refuse_recipe_first
 from .requests.ranges import read_prior
-from .requests.study_requests import QuestionRequest
+from .requests.study_requests import BreakEvenRequest, QuestionRequest
 from .search_request import PreparedSearch, prepare_search
 
 _TRIALS_EACH = 16
@@ -66,11 +73,49 @@ class _Place:
     stop: Callable[[], bool]
 
 
-def _ask(place: _Place) -> _Answer:
+def _batch_methods(options: BreakEvenRequest, recipe: Recipe) -> tuple[Any, ...]:
+    """The optimisers that `--methods` names."""
+    _, choice = read_prior(recipe, "optimiser", f"choice({options.methods})", "--methods")
+    assert isinstance(choice, Choice)
+    return choice.values
+
+
+def _racing(prepared: PreparedSearch) -> Recipe:
+    """The recipe of a race: with plain gradient descent unless an optimiser was set, and without dropout unless it was,
+    since no line search would see the same criterion twice."""
+    given, recipe = prepared.options.given, prepared.space.recipe
+    if given.recipe is not None:
+        return recipe
+    changed = [change.partition("=")[0] for change in prepared.resolved.changes]
+    if "optimiser" not in given.parts and not any(path.split(".")[0] == "optimiser" for path in changed):
+        recipe = dataclasses.replace(recipe, optimiser=Sgd())
+    for path, _, _ in knobs(recipe):
+        if path.endswith("dropout") and path not in changed:
+            recipe = replace(recipe, path, 0.0)
+    return recipe
+
+
+def _ask_race(place: _Place, options: BreakEvenRequest, progress: AbstractProgress) -> _Answer:
+    recipe = _racing(place.prepared)
+    methods = _batch_methods(options, recipe)
+    assert options.budget.seconds is not None
+    each = options.budget.seconds / runs_of(recipe, methods, options.seeds)
+
+    def watch(text: str) -> None:
+        progress.phase(f"{options.question}: {text}")
+
+    given: dict[str, Any] = {"seconds": each, "seeds": options.seeds, "stop": place.stop, "watch": watch}
+    found = race(recipe, methods, place.data, **given)
+    return found.trials, Analysis(break_even=found)
+
+
+def _ask(place: _Place, progress: AbstractProgress) -> _Answer:
     """The trials and the answer."""
     prepared, options = place.prepared, place.prepared.options
     recipe = prepared.space.recipe
     seeds = options.seeds
+    if isinstance(options, BreakEvenRequest):
+        return _ask_race(place, options, progress)
     if options.question == "seeds":
         spread = seed_distribution(recipe, place.data, place.executor, seeds, stop=place.stop)
         return spread.trials, Analysis(seeds=spread)
@@ -134,26 +179,39 @@ def _place(prepared: PreparedSearch) -> Iterator[tuple[_Place, Any]]:
         criterion=as_criterion(prepared.space.recipe.criterion),
         key=keys.from_seed(options.seed),
     )
-    with choose_executor(options.on, data, prepared.space) as executor, listening() as asked:
-        end = math.inf if options.budget.seconds is None else time.monotonic() + options.budget.seconds
-        yield (
-            _Place(prepared, data, executor, lambda: asked.is_set() or time.monotonic() >= end),
-            asked,
-        )
+    races = isinstance(options, BreakEvenRequest)  # in this process, one after another: they are timed
+    executor = contextlib.nullcontext() if races else choose_executor(options.on, data, prepared.space)
+    with executor as trains, listening() as asked:
+        limit = None if races else options.budget.seconds
+        end = math.inf if limit is None else time.monotonic() + limit
+        yield _Place(prepared, data, trains, lambda: asked.is_set() or time.monotonic() >= end), asked
+
+
+def _prepare(options: QuestionRequest, progress: AbstractProgress) -> PreparedSearch:
+    """The request, ready to run; refused if a path, a value or a method in it is none."""
+    progress.phase(f"reading {options.data}")
+    prepared = prepare_search(options)
+    _space(prepared)
+    if isinstance(options, BreakEvenRequest):
+        _batch_methods(options, prepared.space.recipe)
+    start_device(options.on)
+    return prepared
+
+
+def _answer(prepared: PreparedSearch, progress: AbstractProgress) -> Study:
+    question = prepared.options.question
+    progress.phase("starting")
+    with _place(prepared) as (place, event):
+        begun = time.monotonic()
+        progress.phase(f"{question}: training")
+        answer = _ask(place, progress)
+        return _study(place, answer, time.monotonic() - begun, "interrupted" if event.is_set() else "finished")
 
 
 def _question(options: QuestionRequest, folder: Path, progress: AbstractProgress) -> Study:
-    progress.phase(f"reading {options.data}")
-    prepared = prepare_search(options)
-    _space(prepared)  # refuses a path or value that is none
-    start_device(options.on)
+    prepared = _prepare(options, progress)
     with workplace(folder, options) as work:
-        progress.phase("starting")
-        with _place(prepared) as (place, event):
-            begun = time.monotonic()
-            progress.phase(f"{options.question}: training")
-            answer = _ask(place)
-            study = _study(place, answer, time.monotonic() - begun, "interrupted" if event.is_set() else "finished")
+        study = _answer(prepared, progress)
         publish_study(study, folder, work, options, progress)
     return study
 
@@ -162,3 +220,31 @@ def run_comparison(options: QuestionRequest, progress: AbstractProgress = SILENT
     """Trains what the question needs, and writes the answer as a study."""
     folder = folders.choose_folder(options.out, options.name_of_data, overwrite=options.overwrite)
     return folders.Written(_question(options, folder, progress), folder)
+
+
+@documented(BreakEvenRequest)
+def break_even(
+    data: Any,
+    targets: Any = None,
+    *,
+    methods: str | Iterable[str] | None = None,
+    recipe: Recipe | None = None,
+    set: Mapping[str, Any] | None = None,
+    progress: bool | None = None,
+    **options: Any,
+) -> Study:
+    """Finds out when batch methods overtake stochastic gradient descent on these data, by error and by loss (row H9).
+
+    The data, `recipe` and its parts, `set`, `out` and `progress` are those of `gw.fit`. `methods` names batch methods.
+    The stochastic one is `Sgd`, or the `optimiser` given. The study's analysis holds the answer, `break_even`: its
+    `sentence`, its `overtakings`, and the `lines` that `gw.report` draws.
+    """
+    refuse_recipe_first("break_even", data)
+    with arguments_named(), progress_here(progress) as shown:
+        names = methods if methods is None or isinstance(methods, str) else ",".join(methods)
+        request = python_request(
+            BreakEvenRequest, data, targets, {**options, "set": set, "methods": names}, recipe=recipe
+        )
+        if request.out is None:
+            return _answer(_prepare(request, shown), shown)
+        return run_comparison(request, shown).record

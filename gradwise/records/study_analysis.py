@@ -168,6 +168,58 @@ class SeedDistribution:
 
 
 @dataclass(frozen=True)
+class RaceLine:
+    """One training of a race of optimisers (row H9), look by look: the best so far.
+
+    `size` is its batch size, `rate` its learning rate (NaN if it has none). `loss` is that of all training examples,
+    `error` the validation score. Seconds are those of updates alone. It `stays` where it is if it stalled or diverged.
+    """
+
+    method: str
+    size: int
+    rate: float
+    seed: int
+    updates: tuple[int, ...]
+    examples: tuple[int, ...]
+    seconds: tuple[float, ...]
+    loss: tuple[float, ...]
+    error: tuple[float, ...]
+    stays: bool = False
+
+
+@dataclass(frozen=True)
+class Overtaking:
+    """When a batch method's best so far falls below that of stochastic gradient descent for good: medians over seeds.
+
+    `measure` is "loss" or "error", `clock` "seconds" or "examples". `at` is infinite if it does not happen before
+    `until`, and 0 if the batch method leads from the beginning. `updates` are those of either method by then, the
+    stochastic one's first, and `examples` those the stochastic one has seen; `seeds` counts those that were overtaken.
+    """
+
+    method: str
+    measure: str
+    clock: str
+    at: float
+    until: float
+    level: float
+    updates: tuple[float, float]
+    examples: float
+    seeds: int
+
+
+@dataclass(frozen=True)
+class BreakEven:
+    """Whether and when batch methods overtake stochastic gradient descent on this training set (row H9)."""
+
+    stochastic: str
+    batch: tuple[str, ...]
+    lines: tuple[RaceLine, ...]
+    overtakings: tuple[Overtaking, ...]
+    sentence: str
+    trials: tuple[Trial, ...] = field(default=(), repr=False, compare=False)
+
+
+@dataclass(frozen=True)
 class Analysis:
     """Everything that was found; None where it was not asked for or could not be told."""
 
@@ -179,9 +231,10 @@ class Analysis:
     challenge: Challenge | None = None
     comparison: Challenge | None = None
     seeds: SeedDistribution | None = None
+    break_even: BreakEven | None = None
 
     @property
     def answers(self) -> tuple[str, ...]:
         """The sentences that answer a question asked instead of a search, or beside it."""
-        asked = (self.challenge, self.comparison, self.seeds, self.batch_size)
+        asked = (self.challenge, self.comparison, self.seeds, self.batch_size, self.break_even)
         return tuple(one.sentence for one in asked if one is not None)

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import gradwise as gw
 from gradwise.records.study_files import read_study
 
 SMALL = ("--no-report", "--out", "mine")
@@ -125,4 +126,54 @@ def test_data_without_a_target_are_refused(here, gradwise):
     said = gradwise("seeds", "rows.npy", "--on", "here", "--out", "mine")
     assert (said.code, said.out) == (2, "")
     assert said.err == "error: gradwise seeds needs a target to predict, and these data have none.\n"
+    assert not Path("mine").exists()
+
+
+RACE = ("--set", "model.widths=8", "--set", "stopping=Off", "--set", "stopping.epochs=12", "--set", "batches.size=8")
+
+
+def test_the_break_even_of_a_table_is_answered_with_a_picture(table, gradwise):
+    words = ("flowers.csv", "--target", "kind", "--methods", "Lbfgs", "--seeds", "2", "--budget", "20s", *RACE)
+    said = gradwise("break-even", *words, "--out", "mine", "--quiet")
+    assert said.code == 0, said.err
+    assert said.out.startswith("By validation error, Lbfgs ")
+    assert "; by training loss, Lbfgs " in said.out
+    study = read_study("mine")
+    found = study.analysis.break_even
+    assert (found.stochastic, found.batch) == ("Sgd", ("Lbfgs",))
+    assert len(found.lines) == 4
+    assert all(trial.recipe.model.dropout == 0.0 for trial in study.trials)
+    assert study.settings["command"].startswith("gradwise break-even flowers.csv --target kind --seed 0")
+    page = Path("mine/report.html").read_text()
+    assert "Who overtakes, by training loss" in page
+    assert "Who overtakes, by validation error" in page
+
+
+def test_the_break_even_of_arrays_takes_the_optimiser_that_is_given():
+    random = np.random.default_rng(0)
+    inputs = random.normal(size=(80, 3)).astype(np.float32)
+    small = {"model.widths": (4,), "stopping": "Off", "stopping.epochs": 3, "batches.size": 8, "model.dropout": 0.25}
+    given = {"optimiser": gw.HeavyBall(0.1), "set": small, "methods": ["ConjugateGradient"], "seeds": 1}
+    study = gw.break_even(inputs, inputs[:, 0] > inputs[:, 1], budget="9s", **given)
+    assert study.analysis.break_even.stochastic == "HeavyBall"
+    assert study.analysis.break_even.batch == ("ConjugateGradient",)
+    assert study.trials[-1].recipe.model.dropout == 0.25
+    with pytest.raises(gw.RequestError, match=r"gw.break_even has no argument `method`.*methods"):
+        gw.break_even(inputs, inputs[:, 0], method="Lbfgs")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--methods", "Lbgfs"), "Lbfgs"),
+        (("--methods", ""), "--methods"),
+        (("--folds", "3"), "unknown option --folds"),
+        (("--set", "batches.size=64"), "holds all 36 training examples"),
+    ],
+)
+def test_a_race_that_cannot_be_is_refused_in_one_line(words, says, table, gradwise):
+    said = gradwise("break-even", "flowers.csv", "--target", "kind", *words, "--out", "mine")
+    assert (said.code, said.out) == (2, "")
+    assert says in said.err
+    assert said.err.count("\n") == 1
     assert not Path("mine").exists()

@@ -103,7 +103,7 @@ def _read_options(kind: type[Request], options: Mapping[str, Any]) -> dict[str, 
         if name not in known:
             hint = nearest(name, [*known, *PARTS, "recipe", "set", "callbacks", "progress", *_KNOBS])
             how = " Knobs are set by path: set={...}." if any(f"'{knob}'" in hint for knob in _KNOBS) else ""
-            raise RequestError(f"gw.{kind.verb} has no argument `{name}`.{hint}{how}")
+            raise RequestError(f"gw.{kind.verb.replace('-', '_')} has no argument `{name}`.{hint}{how}")
         if value is not None:
             chosen[name] = known[name].read(str(value) if isinstance(value, Path) else value, name)
     return chosen

@@ -206,6 +206,23 @@ class SeedsRequest(QuestionRequest):
 
 
 @dataclasses.dataclass(frozen=True)
+class BreakEvenRequest(QuestionRequest):
+    """Find out when batch methods overtake stochastic gradient descent on these data."""
+
+    verb: ClassVar[str] = "break-even"
+    question: ClassVar[str] = verb
+    always: ClassVar[tuple[str, ...]] = ("seed", "budget")
+    without: ClassVar[tuple[str, ...]] = (*QuestionRequest.without, "folds", "on")
+    budget: Budget = option(
+        Budget(seconds=60.0), "Training time of all runs together: 60s, 2h.", SEARCH, "TIME", values.read_time_limit
+    )
+    methods: str = option(
+        "Lbfgs,HessianFree", "Batch methods, which take all training examples at each update.", SEARCH, "NAME,NAME"
+    )
+    seeds: int = option(3, "Seeds for each method.", TRAINING, "N", _many)
+
+
+@dataclasses.dataclass(frozen=True)
 class MergeRequest(FolderRequest):
     """Merge studies of the same data into one, and conclude it."""
 

@@ -22,6 +22,7 @@ from ..captioned_figures import (
     importance_figures,
     knob_figures,
     population_figures,
+    race_figures,
     run_figures,
     study_figures,
     threshold_figures,
@@ -246,10 +247,11 @@ def _cost(study: Study) -> Iterator[Block]:
 
 
 def _said(study: Study) -> Iterator[Block]:
-    """Conclusions that are a sentence each."""
+    """Conclusions that are a sentence each, and the race of optimisers."""
     for found in (study.analysis.challenge, study.analysis.comparison):
         if found is not None:
             yield Prose(wording.sentence(found.sentence))
+    yield from race_figures.race_figures(study)
 
 
 def _repeat(study: Study) -> Iterator[Block]:
