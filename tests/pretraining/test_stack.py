@@ -12,21 +12,24 @@ from gradwise import defaults
 from gradwise.criteria.code_sparsity import L1Codes
 from gradwise.criteria.reconstruction import Reconstruction, SquaredError
 from gradwise.data.batches import Reshuffled
-from gradwise.data.scaling import UnitRange
+from gradwise.data.scaling import NoScaling, UnitRange
 from gradwise.data.splits import HoldOut
 from gradwise.models.activations import Sigmoid, Tanh
 from gradwise.models.auto_encoder import MlpAutoEncoder
 from gradwise.models.mlp import Mlp
+from gradwise.optimisers.adaptive.adam import Adam
+from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.pretraining.layer_recipes import learner
 from gradwise.pretraining.stack import Pretrained, check_layer_memory, fit_pretrained, pretrain
 from gradwise.records.data_read import SetSizes
 from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError
-from gradwise.specs.dataset import UNLABELLED, Classes, Column, Dataset
+from gradwise.specs.dataset import UNLABELLED, Classes, Column, Dataset, Inputs
 from gradwise.specs.serialisation import from_json, to_json
 from gradwise.training.loop import RunOptions
 from gradwise.training.prepare import split_labelled
 from gradwise.training.stopping import Off, Patience
+from gradwise.training.train import train
 
 KEY = jax.random.key(0)
 SHORT = {"batches": Reshuffled(10), "stopping": Off(epochs=3.0, spacing=1.0, least_examples=20)}
@@ -65,7 +68,6 @@ def test_features_are_the_layers_one_after_the_other(stack):
     assert [record.task for record in stack.records] == ["inputs", "inputs"]
 
 
-@pytest.mark.slow
 def test_a_lower_layer_is_that_of_a_lower_stack(stack):
     """The layers above change nothing below, and the second learns from the codes of the first."""
     alone = pretrain(LAYERS[:1], blobs(), key=KEY)
@@ -90,6 +92,66 @@ def test_fine_tuning_begins_with_the_layers_and_a_new_output(stack):
         assert np.array_equal(layer.bias, learned.bias)
         assert float(layer.dropout.value) == 0.5
     assert network.output.weight.shape == (3, 3)
+
+
+def test_fine_tuning_moves_every_layer_down_the_loss():
+    record, stack = fit_pretrained(RECIPE, blobs(), LAYERS, key=KEY)
+    tuned = record.predictor.network
+    begun = dataclasses.replace(tuned, layers=stack.layers, output=stack.network(3, RECIPE.model, key=KEY).output)
+    for layer, learned in zip(tuned.layers, stack.layers, strict=True):
+        assert not np.allclose(layer.weight, learned.weight, atol=1e-3)
+        assert not np.allclose(layer.bias, learned.bias, atol=1e-3)
+    dataset = blobs()
+    before, after = (
+        dataclasses.replace(record.predictor, network=network, temperature=1.0).predict(dataset.inputs)
+        for network in (begun, tuned)
+    )
+    own = np.arange(60), dataset.targets
+    assert -np.log(after[own]).mean() < -np.log(before[own]).mean()
+
+
+def alone(recipe, dataset, level):
+    """The hidden layer of one learner, trained by itself on inputs that are scaled already."""
+    key = jax.random.fold_in(keys.named(KEY, "pretraining"), level)
+    return train(dataclasses.replace(recipe, scaler=NoScaling()), dataset, key=key).predictor.network.hidden_layers[0]
+
+
+def assert_same_layer(found, expected):
+    np.testing.assert_allclose(found.weight, expected.weight, atol=1e-5)
+    np.testing.assert_allclose(found.bias, expected.bias, atol=1e-5)
+
+
+def test_a_labelled_layer_is_that_of_a_network_trained_alone_on_the_codes_below():
+    """Row A1's other half, greedily: other labels, other layers; the layer above never moves the one below."""
+    dataset = blobs()
+    parts = SHORT | {"split": HoldOut(valid=0.1, test=0.0), "optimiser": Sgd(0.5)}
+    layers = [
+        defaults.classification(model=Mlp(widths=(units,), activation=Sigmoid(), dropout=0.0), **parts)
+        for units in (5, 3)
+    ]
+    learned = pretrain(layers, dataset, key=KEY)
+    scaled = learned.scaler.apply(dataset.inputs)
+    for level, inputs in enumerate((scaled, codes_by_hand(learned.layers[:1], scaled))):
+        below = dataclasses.replace(dataset, inputs=inputs.astype("float32"), columns=())
+        assert_same_layer(learned.layers[level], alone(layers[level], below, level))
+        others = alone(layers[level], dataclasses.replace(below, targets=np.roll(dataset.targets, 1)), level)
+        assert np.abs(learned.layers[level].weight - others.weight).max() > 1e-3
+
+
+def test_a_layer_with_a_rate_of_its_own_is_the_one_trained_alone_at_it(stack):
+    """Row C10: the other layer keeps its knobs, and learns from other codes."""
+    rates = (0.02, 0.005)
+    layers = [
+        dataclasses.replace(layer, optimiser=Adam(learning_rate=rate))
+        for layer, rate in zip(LAYERS, rates, strict=True)
+    ]
+    learned = pretrain(layers, blobs(), key=KEY)
+    codes = learned.scaler.apply(blobs().inputs)
+    for level, layer in enumerate(learned.layers):
+        below = Dataset(np.asarray(codes, "float32"), np.zeros((60, 0)), Inputs())
+        assert_same_layer(layer, alone(layers[level], below, level))
+        assert np.abs(np.asarray(layer.weight) - np.asarray(stack.layers[level].weight)).max() > 0.01
+        codes = codes_by_hand((layer,), codes)
 
 
 @pytest.mark.slow

@@ -105,6 +105,32 @@ def test_two_calls_of_one_program(monkeypatch: pytest.MonkeyPatch) -> None:
     assert np.all(np.diff(found.tried.rates) >= 0)
 
 
+def test_factors_of_3_then_finer_ladders_at_the_border_and_at_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Tried] = []
+
+    def watched(*given: Any, **named: Any) -> Tried:
+        seen.append(try_rates(*given, **named))
+        return seen[-1]
+
+    monkeypatch.setattr(rate_module, "try_rates", watched)
+    recipe, examples, sizes = problem("digits", rows=200, model=Mlp(widths=(17,), dropout=0.0))
+    found = largest_rate(recipe, *examples, **sizes, updates=40)
+    coarse, fine = seen
+    np.testing.assert_allclose(coarse.rates[1:] / coarse.rates[:-1], 3.0, rtol=1e-5)
+    border = int(np.argmax(coarse.diverged))
+    assert not coarse.diverged[:border].any()
+    assert 0 < border < 15
+    best = int(np.argmin(coarse.losses[:border]))
+    bisected = coarse.rates[border - 1] * 3.0 ** (np.arange(1, 9) / 9)
+    low, high = coarse.rates[best - 1], coarse.rates[best + 1]
+    around = low * (high / low) ** (np.arange(1, 9) / 9)
+    np.testing.assert_allclose(fine.rates, np.sort([*bisected, *around]), rtol=1e-5)
+    assert coarse.rates[border - 1] <= found.largest < coarse.rates[border]
+    above = found.tried.rates > found.largest
+    assert found.tried.diverged[above][0]
+    assert found.tried.rates[above][0] / found.largest < 3.0 ** (1 / 9) * 1.001
+
+
 @pytest.mark.slow
 def test_the_border_is_where_runs_alone_begin_to_diverge() -> None:
     """Each verdict equals that of a plain run at this rate alone, without a population; the border is narrow."""
