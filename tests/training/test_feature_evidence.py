@@ -12,6 +12,7 @@ from gradwise import defaults
 from gradwise.criteria.code_sparsity import KlToTarget, L1Codes, SquaredToTarget
 from gradwise.criteria.reconstruction import Reconstruction, SquaredError
 from gradwise.data.batches import Reshuffled
+from gradwise.data.scaling import NoScaling
 from gradwise.models.activations import Identity, Rectifier, Sigmoid
 from gradwise.models.auto_encoder import MlpAutoEncoder
 from gradwise.records.evidence.fit_evidence import FeatureEvidence, Reconstructions, Spectrum, UnitActivity
@@ -23,9 +24,11 @@ from gradwise.training.final_measurement import (
     _units,
     find_features,
     image_shape,
+    measure_features,
     measures_of,
     packed,
 )
+from gradwise.training.predictor import Predictor
 from gradwise.training.stopping import Off
 from gradwise.training.train import train
 
@@ -124,6 +127,27 @@ def test_measures_do_not_depend_on_the_chunks():
     found = measures_of(Reconstruction(SquaredError()), one, rows)["reconstruction_error"]
     direction = np.array([[0.6, 0.8, 0.0]])
     assert found == pytest.approx(((rows @ direction.T @ direction - rows) ** 2).sum(1), abs=1e-5)
+
+
+def test_the_score_has_the_interval_of_a_mean_and_of_the_bootstrap():
+    """Row E20: linear codes of one direction, so that the error of each row is known."""
+    draw = np.random.default_rng(4)
+    rows = draw.exponential(size=(400, 3))
+    direction = np.array([[0.6, 0.8, 0.0]])
+    dataset = Dataset(rows, np.zeros((400, 0)), Inputs())
+    one = network(direction, np.zeros(1), Identity())
+    scaler = NoScaling().fit(rows, ())
+    criterion = Reconstruction(SquaredError())
+    nothing = np.zeros(0)
+    predictor = Predictor(scaler, one, criterion, 1.0, nothing, nothing, dataset.task, (), (3,))
+    parts = {"valid": dataset.take(np.arange(50)), "test": dataset}
+    metrics, _, (low, high) = measure_features(predictor, {}, parts, "reconstruction_error")
+    errors = ((rows - rows @ direction.T @ direction) ** 2).sum(1)
+    assert metrics["test"]["reconstruction_error"] == pytest.approx(errors.mean(), rel=1e-5)
+    half = 1.959964 * errors.std(ddof=1) / 20
+    assert (low, high) == pytest.approx((errors.mean() - half, errors.mean() + half), rel=1e-4)
+    means = errors[draw.integers(0, 400, (4000, 400))].mean(1)
+    assert (low, high) == pytest.approx(np.quantile(means, [0.025, 0.975]), abs=0.15 * half)
 
 
 @pytest.mark.parametrize(

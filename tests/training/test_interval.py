@@ -15,7 +15,7 @@ from gradwise.curvature.objective import Examples
 from gradwise.data.batches import Fixed, Reshuffled
 from gradwise.models.mlp import BatchNorm, Mlp
 from gradwise.optimisers.averaging.parameter_average import PolyakAverage
-from gradwise.optimisers.first_order.sgd import Sgd
+from gradwise.optimisers.first_order.sgd import HeavyBall, Sgd
 from gradwise.runtime import keys
 from gradwise.specs.dataset import Dataset
 from gradwise.specs.networks import apply_batch
@@ -254,6 +254,23 @@ def test_memory_is_flat_over_intervals(start: Start) -> None:
     assert len(after) == len(before)
     assert sum(array.nbytes for array in after) == used
     assert int(row.updates) == 63
+
+
+def test_more_updates_need_no_more_room_for_the_network(start: Start) -> None:
+    """Row F5: beyond 10 updates, 990 more take a few bytes for each example's number, and the same for any network."""
+    growth = []
+    for widths in ((4,), (48, 48)):
+        problem, state = start(model=Mlp(widths=widths, dropout=0.0), optimiser=HeavyBall(learning_rate=0.1))
+        program = module.program_of_run(module._once, problem, state)
+        few, many = (
+            program.lower((problem, updates), state).compile().compiled.memory_analysis() for updates in (10, 1000)
+        )
+        held = sum(leaf.nbytes for leaf in jax.tree.leaves(eqx.filter(state, eqx.is_array)))
+        assert few.alias_size_in_bytes == many.alias_size_in_bytes == held  # the new state lies where the old one lay
+        growth.append((many.temp_size_in_bytes - few.temp_size_in_bytes) / 990)
+    assert growth[1] == pytest.approx(growth[0], rel=0.05)
+    parameters = sum(leaf.nbytes for leaf in jax.tree.leaves(state.parameters))
+    assert growth[1] < 64 * 8 < parameters / 20  # batches of 8
 
 
 def test_the_state_passed_in_is_used_up_and_its_buffers_reused(start: Start) -> None:

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -221,6 +222,46 @@ def test_the_temperature_lowers_validation_loss_and_leaves_every_choice(quick: A
     choices = [one.predict(test.inputs).argmax(1) for one in (plain, result.predictor)]
     np.testing.assert_array_equal(*choices)
     assert result.evidence.classes.before != result.evidence.classes.after
+
+
+def test_the_reliability_curve_is_that_of_a_plain_binning(quick: Any) -> None:
+    """Row J9: ten groups of test rows from the least to the most confident; as trained, then calibrated."""
+    recipe, dataset, result = quick("digits")
+    _, _, test = recipe.split(dataset, key=keys.named(KEY, "split"))
+    told = result.evidence.classes
+    for temperature, curve in ((1.0, told.before), (result.predictor.temperature, told.after)):
+        found = dataclasses.replace(result.predictor, temperature=temperature).predict(test.inputs)
+        rows = sorted(
+            (max(row), int(np.argmax(row) == target)) for row, target in zip(found, test.targets, strict=True)
+        )
+        gaps, start = 0.0, 0
+        for number in range(10):
+            size = len(rows) // 10 + (number < len(rows) % 10)
+            own = np.array(rows[start : start + size])
+            confidence, accuracy = own.mean(0)
+            assert curve.count[number] == size
+            assert curve.confidence[number] == pytest.approx(confidence, abs=1e-6)
+            assert curve.accuracy[number] == pytest.approx(accuracy)
+            gaps, start = gaps + size * abs(confidence - accuracy), start + size
+        assert curve.error == pytest.approx(gaps / len(rows), abs=1e-6)
+    assert 0 < told.after.error != told.before.error
+
+
+def test_the_data_goes_to_the_device_once(recipe: Recipe, capfd: pytest.CaptureFixture[str]) -> None:
+    """Row G1: of all that JAX copies in a run of many intervals, each set is copied once."""
+    targets = np.random.default_rng(0).integers(0, 3, 115)
+    dataset = Dataset(np.eye(3, 5)[targets], targets, Classes(np.arange(3)))
+    steps: list[dict[str, Any]] = []
+    options = RunOptions(checkpoint_seconds=0.0, watch=steps.append)  # so that each interval is a call of its own
+    capfd.readouterr()
+    with jax.transfer_guard_host_to_device("log_explicit"):
+        result = train_network(recipe, dataset, key=KEY, options=options)
+    copied = re.findall(r"host-to-device transfer: .*?ShapedArray\((\w+\[[0-9,]*\])", capfd.readouterr().err)
+    assert len(steps) >= 5
+    assert (result.data.rows.train, result.data.rows.valid) == (69, 23)
+    for one in ("float32[69,5]", "int32[69]", "float32[23,5]", "int32[23]"):
+        assert copied.count(one) == 1, (one, copied)
+    assert len(copied) < 100  # numbers and weights beside them, nothing for each update
 
 
 def test_classes_are_weighted_as_asked(recipe: Recipe) -> None:
