@@ -26,12 +26,13 @@ watch_all() {
 
 case $part in
 larochelle)
-    "$python" benchmarks/larochelle.py make --out /tmp/larochelle --only back-rand rectangles rectangles-image
+    sets=$(mktemp -d)
+    "$python" benchmarks/larochelle.py make --out "$sets" --only back-rand rectangles rectangles-image
     [ $# -gt 0 ] || set -- back-rand:rbm:4e6 back-rand:denoising:2e6 rectangles-image:denoising:2e6 \
         rectangles-image:rbm:2e6 rectangles:denoising:1e6 rectangles:rbm:1e6
     for one in "$@"; do
         IFS=: read -r set learner examples <<<"$one"
-        "$python" benchmarks/pretraining.py --data /tmp/larochelle --sets "$set" --learners "$learner" \
+        "$python" benchmarks/pretraining.py --data "$sets" --sets "$set" --learners "$learner" \
             --examples "$examples" --out "$out/$set-$learner.json" >"$out/$set-$learner.log" 2>&1 &
     done
     ;;

@@ -2,6 +2,7 @@
 
     BinaryVisible()                              0 or 1, or probabilities in [0, 1]
     GaussianVisible()                            real numbers of standard deviation 1
+    TruncatedExponentialVisible()                real numbers in [0, 1] that are no probabilities
     LabelledVisible(BinaryVisible(), classes=10) inputs of a kind, then one softmax unit per class
 
 A kind defines the units' own part of the energy, how they are sampled and what their states are; the machine that they
@@ -23,6 +24,7 @@ from ..specs.knobs import Spec, switch
 
 _Units = Int[Array, "n some"] | None
 _EDGE = 0.01  # a pixel that is never lit gets the log-odds of one lit in 1 of 100 examples, not minus infinity
+_FLAT = 0.01  # below this activation a density on [0, 1] is as good as a line
 
 
 class AbstractVisible(Spec):
@@ -84,6 +86,11 @@ def _log_ratio(upper: Float[Array, "..."], lower: Float[Array, "..."]) -> Float[
     """softplus(upper) - softplus(lower), with one logarithm instead of two."""
     ratio = (1.0 + jnp.exp(-jnp.abs(upper))) / (1.0 + jnp.exp(-jnp.abs(lower)))
     return jnp.maximum(upper, 0.0) - jnp.maximum(lower, 0.0) + jnp.log(ratio)
+
+
+def _away_from_zero(activation: Float[Array, "..."]) -> Float[Array, "..."]:
+    """The activation, or 1 where a series is taken instead: what is not chosen must be finite, its gradient too."""
+    return jnp.where(jnp.abs(activation) < _FLAT, 1.0, activation)
 
 
 class BinaryVisible(AbstractVisible):
@@ -185,6 +192,71 @@ class GaussianVisible(AbstractVisible):
 
     def check_range(self, low: float, high: float) -> None:
         pass  # any number will do
+
+
+class TruncatedExponentialVisible(AbstractVisible):
+    """Real units in [0, 1], of density proportional to exp((b + W'h)_i v_i) there: uniform where that is 0.
+
+    They suit inputs that spread over [0, 1], such as grey pixels of a busy background. Binary units take such an input
+    for a probability: they expect a coin's variance of 1/4 where a uniform input has 1/12.
+
+    As for Gaussian units, the score is that of score matching; on an interval the square of d log p/dv and its
+    divergence are weighed by v (1 - v), which keeps terms at the borders out (Hyvarinen 2007).
+    """
+
+    def energy(self, v: Float[Array, " d"], bias: Float[Array, " d"]) -> Scalar:
+        return -bias @ v
+
+    def log_normaliser(self, activation: Float[Array, " d"], bias: Float[Array, " d"]) -> Scalar:
+        # log((e^a - 1) / a); near 0, where that is 0/0, the first terms of its series
+        size, held = jnp.abs(activation), _away_from_zero(activation)
+        far = jnp.maximum(activation, 0.0) + jnp.log(-jnp.expm1(-jnp.abs(held)) / jnp.abs(held))
+        return jnp.sum(jnp.where(size < _FLAT, activation / 2.0 + activation**2 / 24.0, far))
+
+    def mean(self, activation: Float[Array, "... d"]) -> Float[Array, "... d"]:
+        held = _away_from_zero(activation)
+        far = -1.0 / jnp.expm1(-held) - 1.0 / held
+        return jnp.where(jnp.abs(activation) < _FLAT, 0.5 + activation / 12.0 - activation**3 / 720.0, far)
+
+    def draw(self, activation: Float[Array, "... d"], *, key: Key[Array, ""]) -> Float[Array, "... d"]:
+        uniform = _uniform(key, activation.shape, activation.dtype)
+        size = jnp.abs(_away_from_zero(activation))
+        fallen = -jnp.log1p(uniform * jnp.expm1(-size)) / size  # of a density that falls from 0 on
+        return jnp.where(jnp.abs(activation) < _FLAT, uniform, jnp.where(activation > 0.0, 1.0 - fallen, fallen))
+
+    def bias(self, mean: Float[Array, " d"]) -> Float[Array, " d"]:
+        held = jnp.clip(mean, _EDGE, 1.0 - _EDGE)
+        low, high = jnp.full_like(held, -2.0 / _EDGE), jnp.full_like(held, 2.0 / _EDGE)
+
+        def halve(_: Any, ends: tuple[Any, Any]) -> tuple[Any, Any]:
+            middle = (ends[0] + ends[1]) / 2.0
+            over = self.mean(middle) > held
+            return jnp.where(over, ends[0], middle), jnp.where(over, middle, ends[1])
+
+        low, high = jax.lax.fori_loop(0, 60, halve, (low, high))
+        return (low + high) / 2.0
+
+    def pseudo_loss(
+        self, network: Any, v: Float[Array, "n d"], activation: Float[Array, "n hidden"], units: _Units
+    ) -> Float[Array, " n"]:
+        code = jax.nn.sigmoid(activation)
+        weight = network.weight[:, : v.shape[1]]
+        slope = code @ weight + network.visible_bias[: v.shape[1]]
+        bend = (code * (1.0 - code)) @ weight**2
+        return jnp.sum(v * (1.0 - v) * (0.5 * slope**2 + bend) + (1.0 - 2.0 * v) * slope, axis=1)
+
+    def states(self, count: int) -> int | None:
+        return None
+
+    def state(self, number: Int[Array, ""], count: int) -> Float[Array, " d"]:
+        raise RequestError("the states of units in [0, 1] cannot be counted: enumerate the hidden units instead.")
+
+    def check_range(self, low: float, high: float) -> None:
+        if low < 0.0 or high > 1.0:
+            raise RequestError(
+                f"truncated exponential units take inputs in [0, 1], but the scaled ones lie in [{low:.4g}, "
+                f"{high:.4g}]. Scale with `--set scaler=UnitRange`, or use `GaussianVisible` units."
+            )
 
 
 class LabelledVisible(AbstractVisible):

@@ -76,7 +76,7 @@ _NAMES = {
     "models.restricted_boltzmann": "RbmNetwork LabelRbmNetwork Rbm LabelRbm",
     "models.shared_weights": "SharedLayer SharedOutput SharedNetwork SharedWeights",
     "models.sparse_coding": "SparseCodingNetwork PredictiveSparseNetwork SparseDictionary PredictiveSparse",
-    "models.visible_units": "AbstractVisible BinaryVisible GaussianVisible LabelledVisible",
+    "models.visible_units": "AbstractVisible BinaryVisible GaussianVisible LabelledVisible TruncatedExponentialVisible",
     "models.width_scaled_weights": "OutputScaled",
     "criteria.code_sparsity": "L1Codes StudentT SquaredToTarget KlToTarget BiasPenalty",
     "criteria.contraction": "Contraction HigherContraction",

@@ -11,12 +11,12 @@ import pytest
 from scipy.special import logsumexp
 
 from gradwise.models.restricted_boltzmann import LabelRbm, LabelRbmNetwork, Rbm, RbmNetwork
-from gradwise.models.visible_units import BinaryVisible, GaussianVisible, LabelledVisible
+from gradwise.models.visible_units import BinaryVisible, GaussianVisible, LabelledVisible, TruncatedExponentialVisible
 from gradwise.runtime.errors import RequestError
 from gradwise.testing.contracts import check_part
 from tests.marks import parametrize_one_quick
 
-KINDS = (BinaryVisible(), GaussianVisible(), LabelledVisible(BinaryVisible(), 3))
+KINDS = (BinaryVisible(), GaussianVisible(), TruncatedExponentialVisible(), LabelledVisible(BinaryVisible(), 3))
 
 
 @pytest.fixture
@@ -99,6 +99,32 @@ def test_score_of_gaussian_units_is_score_matching(wide):
         return 0.5 * jnp.sum(slope(one) ** 2) + jnp.trace(jax.jacfwd(slope)(one))
 
     np.testing.assert_allclose(pseudo_loss(network, v), jax.jit(jax.vmap(matching))(v), rtol=1e-12)
+
+
+def test_score_of_units_in_an_interval_is_score_matching_without_terms_at_its_borders(wide):
+    network = machine(TruncatedExponentialVisible())
+    v = some_states(network)
+    slope = slope_of(network)
+
+    def matching(one):
+        inside = one * (1.0 - one)
+        field = lambda at: at * (1.0 - at) * slope(at)  # noqa: E731
+        return jnp.trace(jax.jacfwd(field)(one)) + 0.5 * inside @ slope(one) ** 2
+
+    np.testing.assert_allclose(pseudo_loss(network, v), jax.jit(jax.vmap(matching))(v), rtol=1e-12)
+    # Under the machine's own density its mean is minus half the weighed square: no machine can have less there.
+    network = machine(TruncatedExponentialVisible(), size=2)
+    points, weights = np.polynomial.legendre.leggauss(40)
+    line, weights = (points + 1.0) / 2.0, weights / 2.0
+    grid = jnp.asarray(np.stack(np.meshgrid(line, line), axis=-1).reshape(-1, 2))
+    mass = np.exp(-jax.vmap(network.free_energy)(grid)) * np.outer(weights, weights).ravel()
+    mass /= mass.sum()
+    square = jnp.sum(grid * (1.0 - grid) * jax.vmap(slope_of(network))(grid) ** 2, axis=1)
+    np.testing.assert_allclose(mass @ pseudo_loss(network, grid), -0.5 * mass @ np.asarray(square), rtol=1e-10)
+
+
+def slope_of(network):
+    return jax.grad(lambda at: -network.free_energy(at))
 
 
 def test_label_machine_scores_classes(wide):

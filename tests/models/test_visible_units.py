@@ -5,10 +5,17 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import integrate, stats
 from scipy.special import logsumexp
 
-from gradwise.models.visible_units import BinaryVisible, GaussianVisible, LabelledVisible, bernoulli, normal_of
+from gradwise.models.visible_units import (
+    BinaryVisible,
+    GaussianVisible,
+    LabelledVisible,
+    TruncatedExponentialVisible,
+    bernoulli,
+    normal_of,
+)
 from gradwise.runtime.errors import RequestError
 
 
@@ -32,6 +39,28 @@ def test_log_normaliser_sums_or_integrates_over_visible_states(wide):
     np.testing.assert_allclose(GaussianVisible().log_normaliser(bias + rest, bias), exact, rtol=1e-12)
 
 
+def test_units_in_an_interval_have_the_integral_mean_and_draws_of_their_density(wide):
+    kind = TruncatedExponentialVisible()
+    slopes = np.array([-400.0, -30.0, -1.0, -0.011, -0.009, 0.0, 1e-6, 0.009, 0.011, 2.0, 50.0, 400.0])
+    for slope in slopes:
+        exact = integrate.quad(
+            lambda v, slope=slope: np.exp(slope * v - max(slope, 0.0)), 0.0, 1.0, points=[0.02, 0.98]
+        )[0]
+        first = integrate.quad(
+            lambda v, slope=slope: v * np.exp(slope * v - max(slope, 0.0)), 0.0, 1.0, points=[0.02, 0.98]
+        )[0]
+        found = kind.log_normaliser(jnp.asarray([slope]), jnp.asarray([0.0]))
+        np.testing.assert_allclose(found, np.log(exact) + max(slope, 0.0), rtol=1e-7, atol=1e-9)
+        np.testing.assert_allclose(kind.mean(jnp.asarray([slope])), first / exact, rtol=1e-8)
+    total = jax.grad(lambda a: kind.log_normaliser(a, a))(jnp.asarray(slopes))  # its slope is the mean, everywhere
+    np.testing.assert_allclose(total, kind.mean(jnp.asarray(slopes)), rtol=1e-6)
+    for slope in (-6.0, 0.0, 0.5, 30.0):
+        drawn = np.ravel(kind.draw(jnp.full((100, 100), slope), key=jr.key(3)))
+        assert 0.0 <= drawn.min() <= drawn.max() <= 1.0
+        law = stats.uniform.cdf if slope == 0.0 else lambda v, slope=slope: np.expm1(slope * v) / np.expm1(slope)
+        assert stats.kstest(drawn, law).pvalue > 0.01
+
+
 def test_draws_have_the_stated_distributions():
     chances = jnp.tile(jnp.asarray([0.0, 0.03, 0.5, 1.0]), (20_000, 1))
     means = bernoulli(chances, jr.key(0)).mean(0)
@@ -49,11 +78,15 @@ def test_draws_have_the_stated_distributions():
 
 def test_biases_give_the_means_back():
     mean = jnp.asarray([0.2, 0.9, 0.1, 0.6, 0.3])
-    for kind in (BinaryVisible(), GaussianVisible(), LabelledVisible(BinaryVisible(), 3)):
+    kinds = (BinaryVisible(), GaussianVisible(), TruncatedExponentialVisible(), LabelledVisible(BinaryVisible(), 3))
+    for kind in kinds:
         np.testing.assert_allclose(kind.mean(kind.bias(mean)), mean, rtol=1e-5)
 
 
-def test_states_of_gaussian_units_are_not_counted():
+def test_states_of_real_units_are_not_counted():
+    assert TruncatedExponentialVisible().states(3) is None
+    with pytest.raises(RequestError, match="enumerate the hidden units"):
+        TruncatedExponentialVisible().state(jnp.asarray(0), 3)
     assert GaussianVisible().states(3) is None
     assert LabelledVisible(GaussianVisible(), 3).states(5) is None
     assert LabelledVisible(BinaryVisible(), 3).states(5) == 12

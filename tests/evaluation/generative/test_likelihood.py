@@ -16,7 +16,7 @@ from gradwise.evaluation.generative.likelihood import (
     pseudo_likelihood,
 )
 from gradwise.models.restricted_boltzmann import Rbm, RbmNetwork
-from gradwise.models.visible_units import BinaryVisible, GaussianVisible, LabelledVisible
+from gradwise.models.visible_units import BinaryVisible, GaussianVisible, LabelledVisible, TruncatedExponentialVisible
 from gradwise.runtime.errors import RequestError
 
 
@@ -63,6 +63,15 @@ def test_log_partition_of_gaussian_units_is_the_integral():
     grid = jnp.asarray(np.stack(np.meshgrid(line, line), axis=-1).reshape(-1, 2))
     logs = log_likelihood(network, grid, log_partition(network))
     np.testing.assert_allclose(np.exp(logs).sum() * (line[1] - line[0]) ** 2, 1.0, rtol=1e-9)
+
+
+def test_log_partition_of_units_in_an_interval_is_the_integral():
+    network = machine(TruncatedExponentialVisible(), 3, 2)
+    points, weights = np.polynomial.legendre.leggauss(40)
+    line = (points + 1.0) / 2.0
+    grid = jnp.asarray(np.stack(np.meshgrid(line, line), axis=-1).reshape(-1, 2))
+    logs = log_likelihood(network, grid, log_partition(network))
+    np.testing.assert_allclose(np.exp(logs) @ np.outer(weights, weights).ravel() / 4.0, 1.0, rtol=1e-9)
 
 
 @pytest.mark.parametrize("visible", [BinaryVisible(), GaussianVisible()], ids=["binary", "gaussian"])
