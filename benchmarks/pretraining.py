@@ -34,6 +34,7 @@ from gradwise.data.scaling import NoScaling
 from gradwise.data.splits import GivenParts
 from gradwise.evaluation.metrics import wilson
 from gradwise.models.mlp import Mlp
+from gradwise.models.visible_units import BinaryVisible, TruncatedExponentialVisible
 from gradwise.optimisers.adaptive.adam import Adam
 from gradwise.optimisers.averaging.parameter_average import MovingAverage
 from gradwise.optimisers.first_order.sgd import HeavyBall
@@ -83,7 +84,7 @@ def level_settings(kind: str, level: int, units: int, examples: float, rows: int
     """The settings of a level: noise, rate and width of denoising layers; rate, chains and width of Boltzmann machines.
 
     The first layer may be twice as wide. Small sets are learned from as many examples as large ones, in smaller
-    batches. A machine's visible units may all be noise: its rates reach down to where one on such inputs stays steady.
+    batches. A machine's inputs, pixels in [0, 1], may be probabilities or amounts of their own: both kinds are tried.
     """
     stopping = Patience(initial_examples=examples / 4, initial_epochs=1.0, epochs=examples / rows, spacing=10.0)
     found = []
@@ -96,12 +97,17 @@ def level_settings(kind: str, level: int, units: int, examples: float, rows: int
                     recipe = replace(recipe, "optimiser", Adam(learning_rate=rate))
                     found.append(dataclasses.replace(recipe, batches=Reshuffled(size=batch_size(rows))))
             continue
-        for rate in (0.0005, 0.0015, 0.005, 0.02)[0 if level == 1 else 1 :]:
-            recipe = replace(learner("rbm", width), "optimiser", HeavyBall(learning_rate=rate, momentum=0.9))
-            recipe = dataclasses.replace(recipe, batches=Reshuffled(size=batch_size(rows)))
-            found.append(recipe)
-            if width == units:
-                found.append(dataclasses.replace(recipe, criterion=PersistentDivergence()))
+        kinds: list[tuple[Any, tuple[float, ...]]] = [(BinaryVisible(), (0.0015, 0.005, 0.02))]
+        if level == 1:
+            kinds.append((TruncatedExponentialVisible(), (0.0003, 0.001, 0.003)))
+        for visible, rates in kinds:
+            for rate in rates:
+                recipe = replace(learner("rbm", width), "model.visible", visible)
+                recipe = replace(recipe, "optimiser", HeavyBall(learning_rate=rate, momentum=0.9))
+                recipe = dataclasses.replace(recipe, batches=Reshuffled(size=batch_size(rows)))
+                found.append(recipe)
+                if width == units and isinstance(visible, BinaryVisible):
+                    found.append(dataclasses.replace(recipe, criterion=PersistentDivergence()))
     return [dataclasses.replace(recipe, stopping=stopping) for recipe in found]
 
 
@@ -146,7 +152,10 @@ def settings_text(one: Configuration, kind: str) -> str:
     for recipe in one.settings:
         rate = float(recipe.optimiser.learning_rate)
         criterion = recipe.criterion
-        what = f"noise {float(criterion.corruption.level):g}" if kind == "denoising" else type(criterion).__name__
+        if kind == "denoising":
+            what = f"noise {float(criterion.corruption.level):g}"
+        else:
+            what = f"{type(criterion).__name__}, {type(recipe.model.visible).__name__}"
         words.append(f"{widths_of(recipe)[-1]} units, {what}, rate {rate:g}")
     assert one.fine_tuning is not None
     tuning = one.fine_tuning
