@@ -12,7 +12,7 @@ from gradwise.searching.search import SearchPlan
 from gradwise.searching.selection import nested_cv
 from gradwise.searching.selection.nested_cv import Interrupted, is_worth_it, nested_search, share
 from gradwise.searching.storage.budget import Budget
-from gradwise.specs.dataset import Classes, Column, Dataset
+from gradwise.specs.dataset import Classes, Column, Dataset, Numbers
 from gradwise.specs.priors import LogUniform
 from gradwise.specs.search_space import Space, dimension
 from gradwise.training.stopping import Off
@@ -82,6 +82,36 @@ def test_each_outer_fold_is_searched_anew_on_the_others_alone(monkeypatch):
     assert told[1] == 0.25  # measured before, and believed
     assert told[0] < 0.3  # the classes lie four deviations apart
     assert found.mean == pytest.approx(np.mean(list(told.values())))
+
+
+def test_no_search_within_sees_a_row_of_the_fold_that_judges_it(monkeypatch):
+    """The target of each row is its number: so the rows that are searched and those that judge can be told."""
+    searched, judged = [], []
+    search, true = nested_cv.run_study, nested_cv.measure
+
+    def watched_search(space, train, **options):
+        assert train.test is None
+        searched.append(set(train.targets.ravel()))
+        return search(space, train, **options)
+
+    def watched_measure(task, predictions, targets, weights, metrics):
+        judged.append(set(targets.ravel()))
+        return true(task, predictions, targets, weights, metrics)
+
+    monkeypatch.setattr(nested_cv, "run_study", watched_search)
+    monkeypatch.setattr(nested_cv, "measure", watched_measure)
+    rows = np.arange(60.0)
+    data = Dataset(dataset().inputs, rows[:, None], Numbers(), (Column("x"), Column("y")))
+    parts = {"model": Mlp(widths=(4,), dropout=0.0), "optimiser": Sgd(), "stopping": Off(epochs=2)}
+    recipe = defaults.regression(**parts)
+    inner = Space(recipe, (dimension(recipe, "optimiser.learning_rate", LogUniform(0.01, 0.02)),))
+    plan = SearchPlan(folds=1, finalists=0)
+    found = nested_search(inner, data, budget=Budget(trials=1), key=KEY, plan=plan, on="here", folds=3)
+    assert len(searched) == len(judged) == len(found.values) == 3
+    for seen, own in zip(searched, judged, strict=True):
+        assert seen.isdisjoint(own)
+        assert seen | own == set(rows)
+    assert sorted(row for own in judged for row in own) == rows.tolist()  # each row judges once
 
 
 def test_a_fold_that_was_stopped_or_left_no_model_ends_it(monkeypatch):
