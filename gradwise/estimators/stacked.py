@@ -61,7 +61,7 @@ class StackedEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Networ
     def _layer_recipes(self, scaler: Any, train: Dataset, split: AbstractSplit, key: Key[Array, ""]) -> list[Recipe]:
         """A recipe for each layer. Too few rows to hold some out are not split again."""
         if isinstance(self.layers, str):
-            found = recipes_of_layers(self.layers, scaled_to_unit(scaler, train, split, key))
+            found = recipes_of_layers(self.layers, scaled_to_unit(scaler, train, split, key), train.task.kind)
         else:
             found = _checked_layers(self.layers)
         if len(train) < FEW_ROWS or self.validation_fraction == 0:
@@ -132,13 +132,14 @@ class StackedClassifier(ClassTargets, TunedStack):
     Parameters
     ----------
     layers
-        What to pre-train, bottom up: a string such as "denoising:100x2", or a list of recipes.
+        What to pre-train, bottom up: a string such as "denoising:100x2", or a list of recipes. The layers of
+        "supervised:100x2" are learned one by one too, but with the labels.
     model, optimiser, batches, criterion, scaler, stopping
         Parts of the fine-tuning recipe; None is the recommended one. Of `model`, an `Mlp`, only the dropout and the
         output are used: the hidden layers are the pre-trained ones. Pre-training uses the scaler too.
     unlabelled
-        The class in `y` that means "unknown", such as -1: these rows are used in pre-training only. None: every row
-        is labelled, and -1 is an ordinary class.
+        The class in `y` that means "unknown", such as -1: these rows are used in pre-training only, by layers that
+        need no labels. None: every row is labelled, and -1 is an ordinary class.
     validation_fraction
         The share of the labelled rows held out for validation. With 0, or with fewer than 20 rows, the training rows
         are used for validation, in pre-training too.

@@ -30,7 +30,7 @@ from ..specs.paths import knobs, trainable
 from ..specs.recipe import Recipe
 from ..training.committee import Committee
 from ..training.predictor import AbstractPredictor
-from ..training.prepare import CLASS_WEIGHTS, is_trained_on, split_labelled, weights_of_classes
+from ..training.prepare import CLASS_WEIGHTS, is_trained_on, refuse_unlabelled, split_labelled, weights_of_classes
 from ..training.state import with_room
 from .pretraining import check_layers, check_varied, expanded, features_recipe, pretrained_recipe, takes_probabilities
 from .requests.assignments import Resolved, assignments_of, resolve
@@ -39,7 +39,8 @@ from .requests.training_requests import DataRequest, FitRequest
 
 def expected_sizes(recipe: Any, dataset: Dataset) -> tuple[int, int, int]:
     """The approximate sizes of training, validation and test sets. The split itself needs a device."""
-    count = len(dataset)
+    spares = isinstance(recipe.model, Pretrained) and dataset.task.kind != "inputs"  # rows without a target are apart
+    count = int(dataset.labelled.sum()) if spares else len(dataset)
 
     def size(share: float) -> int:
         return round(count * share) if share < 1 else int(share)
@@ -267,6 +268,8 @@ def read_data(options: FitRequest) -> tuple[Dataset, Resolved]:
         dataset = dataset.without_targets()
         check_metric(options.metric, dataset.task.kind, criterion.measured())
     refuse_targetless(criterion, dataset)
+    if options.pretrain is None:
+        refuse_unlabelled(criterion, dataset)
     refuse_unlearnable(dataset)
     criterion.check_task(dataset.task)
     check_network(resolved.recipe, dataset)

@@ -79,6 +79,7 @@ def make_plan(options: FitRequest, dataset: Dataset, resolved: Resolved, folder:
     parameters, state = count_state(recipe, width, dataset.task.outputs, train)
     memory = 4 * (train + valid) * math.prod(width) + state
     batch = min(recipe.batches.size, train)
+    spare = int((~dataset.labelled).sum()) if options.pretrain else 0
     return {
         "data": data_section(dataset),
         "training": {
@@ -89,6 +90,7 @@ def make_plan(options: FitRequest, dataset: Dataset, resolved: Resolved, folder:
             **({"folds": options.folds} if options.folds else {}),
             "metric": options.metric or _metric(recipe, dataset.task.kind),
             **({"pre-training": options.pretrain} if options.pretrain else {}),
+            **({"rows without a target": spare} if spare else {}),
             "network inputs": math.prod(width),
             "parameters": parameters,
             "updates per epoch": -(-train // batch),

@@ -65,7 +65,7 @@ def pretrained_recipe(kind: str, text: str, unit: bool, **parts: Any) -> Recipe:
             f"--pretrain {text}: fine-tuning needs a target, and the data have none. Name it with --target, or learn "
             "features alone with --unsupervised."
         )
-    layers = tuple(recipes_of_layers(text, unit))
+    layers = tuple(recipes_of_layers(text, unit, kind))
     recipe = defaults.fine_tuning(kind, tuple(units for _, units in parse_layers(text)), **parts)
     return dataclasses.replace(recipe, model=Pretrained(layers, recipe.model))
 
@@ -135,6 +135,7 @@ def layer_evidence(stack: Stack) -> tuple[PretrainedLayer, ...]:
                 age=tuple(history["age_examples"][step] for step in steps),
                 curve=_thinned(history["valid_score"], steps),
                 features=features,
+                rows=record.data.rows.total,
             )
         )
     return tuple(found)

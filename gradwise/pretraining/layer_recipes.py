@@ -4,26 +4,30 @@
     learner("rbm", 500, inputs=codes)          a Boltzmann machine; binary or Gaussian units as the inputs ask
     parse_layers("denoising:1000x3")           [("denoising", 1000)] * 3
     parse_layers("rbm:500,contractive:250")    a mix, bottom up
+    learner("supervised", 100, task="classes") a layer learned with the targets; it is stacked, never trained alone
 
 Inputs in [0, 1] are taken for probabilities: cross-entropy and binary units. Others get a squared error and Gaussian
 units. The codes of sigmoid units always lie in [0, 1].
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..criteria.code_sparsity import KlToTarget, code_activation
 from ..criteria.contraction import Contraction
 from ..criteria.contrastive_divergence import ContrastiveDivergence
 from ..criteria.corruption import Clean, GaussianNoise, Masking
+from ..criteria.losses import AbstractLoss, GaussianLoss, SigmoidLoss, SoftmaxLoss
 from ..criteria.reconstruction import CrossEntropy, Reconstruction, SquaredError, unit_range
 from ..criteria.sparse_code_energy import SparseCode
+from ..criteria.supervised import Supervised
 from ..data.batches import Reshuffled
 from ..data.scaling import Automatic, Chain, Uniformise, UnitRange
 from ..data.splits import HoldOut
 from ..models.activations import Sigmoid
 from ..models.auto_encoder import MlpAutoEncoder
+from ..models.mlp import Mlp
 from ..models.restricted_boltzmann import Rbm
 from ..models.sparse_coding import PredictiveSparse
 from ..models.visible_units import BinaryVisible, GaussianVisible
@@ -83,10 +87,30 @@ LEARNERS: dict[str, Callable[[int, bool], Recipe]] = {
 }
 
 
-def learner(kind: str, units: int, inputs: Any = None) -> Recipe:
-    """The recipe for one layer. `inputs`, where given, are those it will see, scaled; else they are in [0, 1]."""
-    if kind not in LEARNERS:
-        raise RequestError(f"unknown learner {kind!r}; choose from {', '.join(LEARNERS)}.{nearest(kind, LEARNERS)}")
+_LOSSES: dict[str, AbstractLoss] = {"classes": SoftmaxLoss(), "labels": SigmoidLoss(), "numbers": GaussianLoss()}
+SUPERVISED = "supervised"
+KINDS = (*LEARNERS, SUPERVISED)  # of layers; the last is no learner of features, because it needs targets
+
+
+def supervised_layer(units: int, task: str) -> Recipe:
+    """One hidden layer learned with the targets, its output thrown away: greedy and supervised (row A1)."""
+    if task not in _LOSSES:
+        raise RequestError(
+            f"a supervised layer learns from the target, but the task is {task!r}: there is none. "
+            f"Use {', '.join(LEARNERS)}."
+        )
+    return _recipe(Mlp(widths=(units,), activation=Sigmoid(), dropout=0.0), Supervised(_LOSSES[task]))
+
+
+def learner(kind: str, units: int, inputs: Any = None, task: str = "inputs") -> Recipe:
+    """The recipe for one layer. `inputs`, where given, are those it will see, scaled; else they are in [0, 1].
+
+    A supervised layer needs the kind of the `task`: "classes", "labels" or "numbers".
+    """
+    if kind not in KINDS:
+        raise RequestError(f"unknown learner {kind!r}; choose from {', '.join(KINDS)}.{nearest(kind, KINDS)}")
+    if kind == SUPERVISED:
+        return supervised_layer(units, task)
     return LEARNERS[kind](units, True if inputs is None else unit_range(inputs))
 
 
@@ -94,7 +118,7 @@ def kind_of_layer(recipe: Recipe) -> str:
     """The kind of learner that a recipe is, as `--pretrain` names it; another network by its own name."""
     model, criterion = recipe.model, as_criterion(recipe.criterion)
     if criterion.learns_from == "targets":
-        return "supervised"
+        return SUPERVISED
     if isinstance(criterion, Reconstruction):
         if any(isinstance(one, Contraction) for one in criterion.on_codes):
             return "contractive"
@@ -104,14 +128,14 @@ def kind_of_layer(recipe: Recipe) -> str:
     return named.get(type(model), type(model).__name__)
 
 
-def parse_layers(text: str) -> list[tuple[str, int]]:
-    """`kind:units` or `kind:unitsxdepth`, several of them joined by commas."""
+def parse_layers(text: str, kinds: Sequence[str] = KINDS) -> list[tuple[str, int]]:
+    """`kind:units` or `kind:unitsxdepth`, several of them joined by commas, of these kinds."""
     found: list[tuple[str, int]] = []
     for piece in text.split(","):
         kind, _, sizes = piece.strip().partition(":")
         numbers = re.fullmatch(r"([1-9][0-9]{0,8})(?:x([1-9][0-9]?))?", sizes)
-        if kind not in LEARNERS or numbers is None:
-            hint = f" Kinds: {', '.join(LEARNERS)}." if kind in LEARNERS else nearest(kind, LEARNERS)
+        if kind not in kinds or numbers is None:
+            hint = f" Kinds: {', '.join(kinds)}." if kind in KINDS else nearest(kind, kinds)
             raise RequestError(
                 f"invalid layer `{piece.strip()}` to pre-train: write kind:units or kind:unitsxdepth, for example "
                 f"denoising:1000x3.{hint}"
@@ -120,11 +144,11 @@ def parse_layers(text: str) -> list[tuple[str, int]]:
     return found
 
 
-def recipes_of_layers(text: str, unit: bool) -> list[Recipe]:
+def recipes_of_layers(text: str, unit: bool, task: str) -> list[Recipe]:
     """The recipes of the layers, bottom up, each for the codes of the one below; `unit`: inputs lie in [0, 1]."""
     recipes: list[Recipe] = []
     for kind, units in parse_layers(text):
-        recipes.append(LEARNERS[kind](units, unit))
+        recipes.append(supervised_layer(units, task) if kind == SUPERVISED else LEARNERS[kind](units, unit))
         activation = code_activation(recipes[-1].model)
         unit = activation is None or isinstance(activation, Sigmoid)  # those of Boltzmann machines are
     return recipes

@@ -23,7 +23,6 @@ import numpy as np
 from jaxtyping import Array, Float, Key, PyTree
 
 from ..data.scaling import NoScaling
-from ..data.splits import stack_rows
 from ..models.mlp import Layer, Linear, Mlp, MlpNetwork, dropout_of
 from ..records.finding import Finding
 from ..records.fit import Fit
@@ -42,6 +41,7 @@ from ..training.loop import RunOptions
 from ..training.prepare import split_labelled
 from ..training.train import train as train_network
 from .layer_recipes import kind_of_layer
+from .pool import pool_of
 
 _CHUNK = 4096
 
@@ -165,10 +165,22 @@ def _columns(train: Dataset, width: int, level: int) -> tuple[Column, ...]:
 
 
 def _dataset(below: Any, train: Dataset, recipe: Recipe, level: int) -> Dataset:
-    """The codes of a level as data for the next: with targets only where the layer's criterion looks at them."""
+    """The codes of a level as data for the next: with targets only where the layer's criterion looks at them.
+
+    A supervised layer gets the rows that have a target.
+    """
     columns = _columns(train, below.shape[1], level)
     codes = dataclasses.replace(train, inputs=np.asarray(below), columns=columns, test=None)
-    return codes.without_targets() if as_criterion(recipe.criterion).learns_from == "inputs" else codes
+    learns_from = as_criterion(recipe.criterion).learns_from
+    if learns_from == "inputs":
+        return codes.without_targets()
+    if learns_from == "both" or train.task.kind == "inputs" or (known := train.labelled).all():
+        return codes
+    if not known.any():
+        raise RequestError(
+            f"layer {level + 1} is supervised, but no row has a target. Use unsupervised layers, or name the target."
+        )
+    return codes.take(np.flatnonzero(known))
 
 
 def widths_of(recipe: Recipe) -> tuple[int, ...]:
@@ -194,11 +206,13 @@ def pretrain_layers(
     scaler: FittedScaler,
     *,
     key: Key[Array, ""],
+    class_weight: Any = None,
     options: RunOptions = RunOptions(),
     begin: Begin = silent,
 ) -> Stack:
     """Learns layer after layer on the rows given; each layer's recipe splits them again for a validation part.
 
+    Layers whose criterion looks at targets learn from the rows that have one, in which classes count by `class_weight`.
     Each layer may take `options.max_seconds`. Ctrl-C in a layer is passed on as such, its checkpoint kept: nothing can
     be built on a layer that is half learned.
     """
@@ -212,11 +226,13 @@ def pretrain_layers(
         folder = None if options.folder is None else options.folder / f"layer-{level + 1}"
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
-        begin(level, len(train))
+        codes = _dataset(below, train, recipe, level)
+        begin(level, len(codes))
         record = train_network(
             dataclasses.replace(recipe, scaler=NoScaling()),
-            _dataset(below, train, recipe, level),
+            codes,
             key=jax.random.fold_in(keys.named(key, "pretraining"), level),
+            class_weight=None if codes.task.kind == "inputs" else class_weight,
             options=dataclasses.replace(options, folder=folder, settled=True),
         )
         if record.outcome.name == "interrupted":
@@ -258,25 +274,23 @@ def fit_pretrained(
 ) -> tuple[Fit, Stack]:
     """Pre-trains on the training part alone, then trains the whole network by `recipe`, whose model is an `Mlp`.
 
-    Rows of the data set without a target, and those of `unlabelled`, serve pre-training only. The record's model is a
+    Rows of the data set without a target, and those of `unlabelled`, serve unsupervised layers only
+    (`gradwise.pretraining.pool`); the findings say how many. The record's model is a
     `Pretrained`, which says how its layers were learned. `options.max_seconds` is for all of it: no layer takes more
     than its even share, and the whole network what is left. `begin` is called as each layer begins, and once more.
     """
     if not isinstance(recipe.model, Mlp):
         raise RequestError(f"pre-trained layers make an Mlp; the recipe's model is a {type(recipe.model).__name__}.")
     criterion = as_criterion(recipe.criterion)
-    known, labelled, spare = dataset.labelled, dataset, [] if unlabelled is None else [unlabelled.inputs]
+    known, labelled, spare = dataset.labelled, dataset, None
     if not known.all():
         labelled = dataclasses.replace(dataset.take(np.flatnonzero(known)), test=dataset.test)
-        spare.insert(0, dataset.take(np.flatnonzero(~known)).inputs)
-    train, _, _ = split_labelled(recipe.split, criterion, labelled, key=keys.named(key, "split"))
-    pool = train
-    if spare:
-        inputs = stack_rows([train.inputs, *spare])
-        pool = Dataset(inputs, np.zeros((inputs.shape[0], 0)), train.without_targets().task, train.columns)
+        spare = dataset.take(np.flatnonzero(~known))
+    train, valid, test = split_labelled(recipe.split, criterion, labelled, key=keys.named(key, "split"))
+    pool = pool_of(train, [part for part in (valid, test) if part is not None], spare, unlabelled)
     scaler = recipe.scaler.fit(train.inputs, train.columns)
     share = dataclasses.replace(options, max_seconds=options.max_seconds / (len(layers) + 1), monitor=None)
-    stack = pretrain_layers(layers, pool, scaler, key=key, options=share, begin=begin)
+    stack = pretrain_layers(layers, pool.rows, scaler, key=key, class_weight=class_weight, options=share, begin=begin)
     spent = sum(one.seconds for one in stack.records)
     begin(len(layers), len(train))
     network = stack.network(dataset.task.outputs, recipe.model, key=keys.named(key, "output"))
@@ -289,5 +303,5 @@ def fit_pretrained(
         options=dataclasses.replace(options, max_seconds=options.max_seconds - spent),
     )
     told = dataclasses.replace(recipe, model=Pretrained(tuple(layers), recipe.model))
-    findings = (*record.findings, *stack.findings)
+    findings = (*record.findings, *stack.findings, *pool.findings(layers))
     return dataclasses.replace(record, recipe=told, findings=findings, seconds=record.seconds + spent), stack

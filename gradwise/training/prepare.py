@@ -40,7 +40,8 @@ def refuse_unlabelled(criterion: AbstractCriterion | None, dataset: Dataset) -> 
         raise RequestError(
             f"the target is missing in {(~known).sum()} of {len(known)} rows, first in data row "
             f"{np.argmin(known) + 1}: "
-            f"{name} needs one for each. Leave those rows out, or learn from them too: criterion `SemiSupervised`."
+            f"{name} needs one for each. Leave those rows out, or learn from their inputs: "
+            "--pretrain denoising:100x2, or criterion `SemiSupervised`."
         )
 
 

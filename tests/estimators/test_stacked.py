@@ -181,6 +181,19 @@ def test_layers_of_a_text_get_the_criterion_that_their_inputs_ask_for(monkeypatc
     assert asked == [True, True, False, False, True, False]
 
 
+def test_supervised_layers_are_asked_for_by_name(rows, monkeypatch):
+    """Each is the hidden layer of a network for the classes; without a target there is nothing to learn them from."""
+    X, y = rows
+    named = StackedClassifier(**{**TUNED, "layers": "supervised:4x2", "stopping": Off(epochs=2)})
+    monkeypatch.setattr("gradwise.pretraining.layer_recipes.STOPPING", Off(epochs=2))
+    named.fit(X, y)
+    assert [record.task for record in named.stack_.records] == ["classes", "classes"]
+    assert named.transform(X).shape == (80, 4)
+    assert not same_layers(named.stack_, named.fit(X, y[::-1]).stack_)
+    with pytest.raises(RequestError, match="a supervised layer learns from the target"):
+        StackedAutoEncoder("supervised:4").fit(X)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -136,6 +136,31 @@ def test_what_was_found_in_a_layer_is_shown_under_its_name(place, gradwise):
             assert worse.format(name)[1:] in text  # a page begins it with a capital
 
 
+def test_layers_are_learned_with_the_target_from_the_command_line(table, gradwise):
+    """One row in three has no class: refused in a line without --pretrain, and not used by a supervised layer."""
+    lines = table.read_text().splitlines()
+    some = [line.rpartition(",")[0] + "," if row % 3 == 0 else line for row, line in enumerate(lines[1:])]
+    table.write_text("\n".join([lines[0], *some]) + "\n")
+    words = ("fit", "flowers.csv", "--target", "kind", *SHORT, "--out", "mine", "--no-report")
+    said = gradwise(*words)
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert "--pretrain denoising:100x2" in said.err
+    layers = ("--set", "layers.stopping=Off", "--set", "layers.stopping.epochs=3")
+    said = gradwise(*words, "--pretrain", "supervised:4,plain:3", *layers)
+    assert said.code == 0
+    result = result_of("mine")
+    assert [(one["learner"], one["metric"], one["rows"]) for one in result["evidence"]["layers"]] == [
+        ("supervised", "error_rate", 24),
+        ("plain", "denoising_error", 24 + 20),
+    ]
+    told = "20 rows without a target served the pre-training alone, not of layer 1, which learns from the target."
+    assert told in " ".join(said.out.split())
+    assert read_fit(Path("mine")).recipe.model.layers[0].criterion.loss.task() == "classes"
+    said = gradwise(*words, "--pretrain", "supervised:4", *layers, "--overwrite")
+    told = "20 rows without a target are not used: supervised layers learn from the target."
+    assert told in " ".join(said.out.split())
+
+
 @pytest.mark.slow
 def test_the_kept_command_repeats_a_pretrained_run(place, gradwise):
     command = result_of("pretrained")["data"]["command"]
@@ -243,6 +268,7 @@ def test_rows_without_a_label_serve_pretraining_alone(table, gradwise):
     said = gradwise("fit", "flowers.csv", "--target", "kind", *layer, *SHORT, "--json", "--out", "mine", "--no-report")
     assert said.code == 0
     result = json.loads(said.out)
+    assert "30 rows without a target served the pre-training alone." in [one["what"] for one in result["findings"]]
     assert sum(result["data"]["rows"].values()) == 30
     (layer_told,) = result["evidence"]["layers"]
     assert layer_told["age"][-1] == 2 * round(
@@ -260,6 +286,7 @@ def test_rows_without_a_label_serve_pretraining_alone(table, gradwise):
         (("--pretrain", "denoising:10", "--unsupervised"), "exclude each other"),
         (("--pretrain", "denoising:10", "--set", "model.widths=4"), "given by --pretrain"),
         (("--pretrain", "denoising:900000000"), "fewer units in --pretrain"),
+        (("--learner", "supervised:9", "--unsupervised"), "Use --pretrain supervised:9"),
         (("--learner", "denoising:900000000"), "--set model.widths=256"),
         (("--learner", "denoising:5x2"), "--pretrain"),
         (("--learner", "no:5"), "Choose from: plain"),

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gradwise.pretraining.layer_recipes import LEARNERS, kind_of_layer, learner, parse_layers
+from gradwise.criteria.reconstruction import CrossEntropy
+from gradwise.pretraining.layer_recipes import LEARNERS, kind_of_layer, learner, parse_layers, recipes_of_layers
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.dataset import Dataset, Inputs
 from gradwise.specs.paths import knobs
@@ -50,6 +51,23 @@ def test_every_learner_has_a_written_form_and_the_units_asked_for(kind):
         assert from_json(to_json(recipe)) == recipe
         sizes = [value for path, _, value in knobs(recipe.model) if path in {"units", "widths"}]
         assert sizes in ([7], [(7,)])
+
+
+@pytest.mark.parametrize("task", ["classes", "labels", "numbers"])
+def test_a_supervised_layer_suits_its_task(task):
+    recipe = learner("supervised", 7, task=task)
+    assert from_json(to_json(recipe)) == recipe
+    assert (kind_of_layer(recipe), recipe.model.widths, recipe.criterion.loss.task()) == ("supervised", (7,), task)
+    first, second = recipes_of_layers("supervised:7,plain:3", False, task)
+    assert (first, kind_of_layer(second)) == (recipe, "plain")
+    assert isinstance(second.criterion.loss, CrossEntropy)  # codes of sigmoid units lie in [0, 1]
+
+
+def test_a_supervised_layer_without_a_target_is_refused():
+    with pytest.raises(RequestError, match="there is none"):
+        learner("supervised", 7)
+    with pytest.raises(RequestError, match="there is none"):
+        recipes_of_layers("plain:3,supervised:7", True, "inputs")
 
 
 @pytest.mark.parametrize("kind", sorted(LEARNERS))

@@ -13,7 +13,7 @@ from gradwise.criteria.code_sparsity import L1Codes
 from gradwise.criteria.reconstruction import Reconstruction, SquaredError
 from gradwise.data.batches import Reshuffled
 from gradwise.data.scaling import NoScaling, UnitRange
-from gradwise.data.splits import HoldOut
+from gradwise.data.splits import GivenParts, HoldOut
 from gradwise.models.activations import Sigmoid, Tanh
 from gradwise.models.auto_encoder import MlpAutoEncoder
 from gradwise.models.mlp import Mlp
@@ -209,6 +209,78 @@ def test_the_steps_of_a_layers_finding_name_the_knobs_of_that_layer():
     (told,) = [one for one in pretrain((eager,), blobs(), key=KEY).findings if one.code == "GW706"]
     assert "`model.layers.0.stopping.epochs`" in told.next
     assert "--resume" not in told.next
+
+
+SUPERVISED = tuple(dataclasses.replace(learner("supervised", units, task="classes"), **SHORT) for units in (5, 3))
+
+
+def same(one, other):
+    pairs = zip(jax.tree.leaves(one.networks), jax.tree.leaves(other.networks), strict=True)
+    return all(np.array_equal(a, b) for a, b in pairs)
+
+
+def test_supervised_layers_see_neither_targets_nor_inputs_of_validation_and_test_rows():
+    """Other classes and other inputs there, the same layers; another class of one training row, other layers."""
+    recipe = dataclasses.replace(RECIPE, split=GivenParts(train=36, valid=12))
+    dataset = blobs()
+    record, stack = fit_pretrained(recipe, dataset, SUPERVISED, key=KEY)
+    assert record.data.rows == SetSizes(36, 12, 12)
+    assert [layer.task for layer in stack.records] == ["classes", "classes"]
+    targets, inputs = dataset.targets.copy(), dataset.inputs.copy()
+    targets[36:] = (targets[36:] + 1) % 3
+    inputs[36:] += 100.0
+    changed = dataclasses.replace(dataset, targets=targets, inputs=inputs)
+    _, unseen = fit_pretrained(recipe, changed, SUPERVISED, key=KEY)
+    assert same(stack, unseen)
+    targets = dataset.targets.copy()
+    targets[0] = (targets[0] + 1) % 3
+    _, seen = fit_pretrained(recipe, dataclasses.replace(dataset, targets=targets), SUPERVISED, key=KEY)
+    assert not same(stack, seen)
+
+
+def told(record):
+    return [one.what for one in record.findings if "without a target" in one.what]
+
+
+def test_supervised_layers_learn_from_the_rows_with_a_target_alone():
+    """Rows without one: above them the network is bit for bit that of the labelled rows, and one line says so."""
+    dataset = blobs()
+    targets = dataset.targets.copy()
+    targets[::2] = UNLABELLED
+    half = dataclasses.replace(dataset, targets=targets)
+    begun: list[int] = []
+    record, stack = fit_pretrained(RECIPE, half, SUPERVISED, key=KEY, begin=lambda level, rows: begun.append(rows))
+    alone, expected = fit_pretrained(RECIPE, dataset.take(np.arange(1, 60, 2)), SUPERVISED, key=KEY)
+    assert begun == [18, 18, 18]
+    assert same(stack, expected)
+    assert record.metrics == alone.metrics
+    assert told(record) == ["30 rows without a target are not used: supervised layers learn from the target."]
+    assert told(alone) == []
+    mixed, stack = fit_pretrained(RECIPE, half, (LAYERS[0], SUPERVISED[1]), key=KEY)
+    assert [one.data.rows.total for one in stack.records] == [48, 18]
+    assert told(mixed) == [
+        "30 rows without a target served the pre-training alone, not of layer 2, which learns from the target."
+    ]
+    with pytest.raises(RequestError, match="layer 1 is supervised, but no row has a target"):
+        pretrain(SUPERVISED, dataclasses.replace(dataset, targets=np.full(60, UNLABELLED)), key=KEY)
+
+
+@pytest.mark.parametrize("weights", [None, {0: 5.0}])
+def test_a_supervised_layer_is_the_network_trained_alone(weights):
+    """The oracle: `train` on the scaled rows, with the key of the layer and the same weights of classes."""
+    dataset = blobs()
+    learned_from, _, _ = split_labelled(RECIPE.split, RECIPE.criterion, dataset, key=keys.named(KEY, "split"))
+    _, stack = fit_pretrained(RECIPE, dataset, SUPERVISED[:1], key=KEY, class_weight=weights)
+    scaled = dataclasses.replace(learned_from, inputs=np.asarray(stack.scaler.apply(learned_from.inputs)))
+    alone = train(
+        dataclasses.replace(SUPERVISED[0], scaler=NoScaling()),
+        scaled,
+        key=jax.random.fold_in(keys.named(KEY, "pretraining"), 0),
+        class_weight=weights,
+    )
+    learned, expected = stack.layers[0], alone.predictor.network.layers[0]
+    assert np.array_equal(learned.weight, expected.weight)
+    assert np.array_equal(learned.bias, expected.bias)
 
 
 def test_a_recipe_of_a_pretrained_network_says_how_to_train_one():

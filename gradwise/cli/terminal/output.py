@@ -87,12 +87,13 @@ def _layers(layers: Iterable[PretrainedLayer]) -> Any:
             f"layer {layer.layer}",
             layer.learner,
             wording.whole(layer.units),
+            wording.whole(layer.rows or None),
             f"{wording.metric_name(layer.metric)} {wording.number(layer.valid)}",
             wording.duration(layer.seconds),
         )
         for layer in layers
     ]
-    return grid(rows, ("", "learner", "units", "validation", "time"))
+    return grid(rows, ("", "learner", "units", "rows", "validation", "time"))
 
 
 def show_findings(out: Any, findings: Iterable[Finding]) -> None:

@@ -150,14 +150,17 @@ def read_layers(value: Any, name: str) -> str:
 def read_learner(value: Any, name: str) -> str:
     """One feature learner: `kind:units`, or `kind` with the default number of units."""
     from ...defaults import FEATURES
-    from ...pretraining.layer_recipes import LEARNERS, parse_layers
+    from ...pretraining.layer_recipes import LEARNERS, SUPERVISED, parse_layers
 
     given = read_text(value, name)
     whole_text = given if ":" in given else f"{given}:{FEATURES[1]}"
     try:
-        count = len(parse_layers(whole_text))
+        count = len(parse_layers(whole_text, tuple(LEARNERS)))
     except RequestError:
         kind = given.partition(":")[0]
+        if kind == SUPERVISED:
+            told = f"{name} {given}: supervised layers need a target. Use --pretrain {whole_text}."
+            raise RequestError(told) from None
         hint = f" Kinds: {', '.join(LEARNERS)}." if kind in LEARNERS else nearest(kind, LEARNERS)
         raise RequestError(f"{name} {given}: expected kind:units, such as denoising:500.{hint}") from None
     if count != 1:

@@ -173,6 +173,7 @@ class PretrainedLayer:
     age: tuple[int, ...]
     curve: tuple[float, ...]
     features: FeatureEvidence | None = None
+    rows: int = 0  # learned from, those held out to stop by included
 
 
 @dataclass(frozen=True)

@@ -208,6 +208,7 @@ def layer_table(record: Fit) -> Table | None:
             str(layer.layer),
             layer.learner,
             wording.whole(layer.units),
+            wording.whole(layer.rows or None),
             f"{wording.metric_name(layer.metric)} {wording.number(layer.valid)}",
             wording.number(None if layer.features is None else layer.features.spectrum.effective),
             wording.whole(None if layer.features is None else layer.features.units.dead),
@@ -216,5 +217,5 @@ def layer_table(record: Fit) -> Table | None:
         )
         for layer in layers
     )
-    header = ("layer", "learner", "units", "validation", "effective directions", "dead", "time", "ended")
-    return Table("Pre-training", header, rows, (0, 2, 4, 5, 6))
+    header = ("layer", "learner", "units", "rows", "validation", "effective directions", "dead", "time", "ended")
+    return Table("Pre-training", header, rows, (0, 2, 3, 5, 6, 7))

@@ -116,8 +116,9 @@ def with_layers(record):
         age=(100, 200, 300),
         curve=(3.0, 2.0, math.nan),
         features=features_of(),
+        rows=1200,
     )
-    layers = (first, dataclasses.replace(first, layer=2, features=None))
+    layers = (first, dataclasses.replace(first, layer=2, features=None, rows=0))
     return dataclasses.replace(record, evidence=dataclasses.replace(record.evidence, layers=layers))
 
 
@@ -129,11 +130,11 @@ def test_layers_have_curves_and_a_line_each(classes_record):
         "Validation denoising error went from 3 to 2. Of 24 units 3 are never active"
     )
     table = feature_figures.layer_table(record)
-    assert [row[:4] for row in table.rows] == [
-        ("1", "rbm", "24", "denoising error 2"),
-        ("2", "rbm", "24", "denoising error 2"),
+    assert [row[:5] for row in table.rows] == [
+        ("1", "rbm", "24", "1,200", "denoising error 2"),
+        ("2", "rbm", "24", "–", "denoising error 2"),  # of a record from before rows were counted
     ]
-    assert table.rows[0][6] == "1 min 1 s"
+    assert table.rows[0][7] == "1 min 1 s"
     assert feature_figures.layer_table(classes_record) is None
 
 
