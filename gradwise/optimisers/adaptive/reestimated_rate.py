@@ -6,13 +6,14 @@
 At regular intervals, training continues from the current point and optimiser state with each of N rates for one
 pass over a small subset of the training set, the same throughout the run (Bottou 2012, as described in the chapter).
 The rate with the lowest regularised training criterion on that subset is used until the next estimate; the N
-continuations are discarded. All N run in one call; on an accelerator their matrix products are one product.
+continuations are discarded. All N run in one call; where that is faster, their matrix products are one product.
 
 Bottou's program halves or doubles the rate while that helps and returns the lower end of the bracket. Here the whole
 ladder is tried; to be as cautious, near-ties are broken downwards: the lowest rate whose gain is within a hundredth of
 the best one's.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -36,6 +37,7 @@ _TIE = 0.01  # of the best gain: what lies closer is no reason for a higher rate
 _FIRST = (
     3.0  # the first ladder's steps are so many of the later ones: with 8 rates and steps of 2, from r/4096 to 512 r
 )
+_INPUTS_PER_UNIT = 5.0  # a unit being as many parameters as there are inputs
 _LEAST, _GREATEST = 1e-12, 1e6  # where ladders end, so that a rate never leaves the numbers
 
 
@@ -76,6 +78,19 @@ def at_rate(optimiser: AbstractOptimiser, rate: Any) -> AbstractOptimiser:
     return changed
 
 
+def is_faster_together(parameters: PyTree, subset: Subset) -> bool:
+    """Whether the products of all rates had better be one; otherwise one program goes through the rates one by one.
+
+    On an accelerator they had. On a CPU only the first layer's gain: the rates share its inputs, so their products are
+    one wide one. Those of later layers do not become one, and many sets of weights leave the cache. So it must have
+    many inputs for each unit (measured: benchmarks/reestimation.py).
+    """
+    if jax.default_backend() != "cpu":
+        return True
+    inputs = math.prod(subset.whole.inputs.shape[1:])
+    return inputs**2 >= _INPUTS_PER_UNIT * sum(leaf.size for leaf in jax.tree.leaves(parameters))
+
+
 def try_continuing(
     optimiser: AbstractOptimiser,
     state: PyTree,
@@ -89,9 +104,7 @@ def try_continuing(
 
     `state` is the optimiser's own. Examples and noise are the same for all rates, so only the rates differ. The first
     gradient is the same for all, and taken once. `together` says whether the products of all rates are one; by default
-    they are, except on a CPU, where N sets of weights leave the cache: there the same program goes through the rates
-    one by one (measured with 8 rates, nets of 5 000 to 550 000 weights: 0.64 to 0.95 of the work together, 0.4 to
-    0.9 of the work of 8 calls).
+    that is as `is_faster_together` says. Either way gives the same losses within rounding.
     """
     numbers = objective.update + jnp.arange(subset.several.total.shape[0], dtype=jnp.int32)
     first = jax.tree.map(lambda leaf: leaf[0], (subset.several, numbers))
@@ -114,7 +127,7 @@ def try_continuing(
         (reached, _), _ = jax.lax.scan(body, carry, rest)
         return _on(objective, subset.whole, objective.update)(reached)
 
-    together = jax.default_backend() != "cpu" if together is None else together
+    together = is_faster_together(parameters, subset) if together is None else together
     losses = jax.vmap(continued)(rates) if together else jax.lax.map(continued, rates)
     return jnp.where(jnp.isfinite(losses), losses, jnp.inf)
 

@@ -22,9 +22,9 @@ step is no longer than the parabola through its values before and after it, on t
 
 A rate for each layer is the default, chosen among the four forms by the test error reported here: on a
 784-500-300-10 network and MNIST it reached 1.68 %, the others 2.1 to 3.5 %, plain SGD at the best of four rates
-1.73 % (one seed each). So the figure is optimistic, and other data were not tried. A rate for each parameter
-descends fastest and needs the most care: with one example per update it may fail to learn. Finite differences (-fd) do
-much worse on large networks.
+1.73 % (one seed each). So that figure is optimistic. On other data (benchmarks/vsgd.py) tuned SGD is as good or
+better, on letters clearly. A rate for each parameter descends fastest and needs the most care: with one example per
+update it may fail to learn. Finite differences (-fd) do much worse on large networks.
 """
 
 from collections.abc import Callable

@@ -15,7 +15,13 @@ from gradwise.curvature.objective import Examples, Objective, gather
 from gradwise.data.batches import Fixed, Reshuffled
 from gradwise.models.activations import Tanh
 from gradwise.models.mlp import Mlp
-from gradwise.optimisers.adaptive.reestimated_rate import Reestimated, best_rate, fixed_subset, try_continuing
+from gradwise.optimisers.adaptive.reestimated_rate import (
+    Reestimated,
+    best_rate,
+    fixed_subset,
+    is_faster_together,
+    try_continuing,
+)
 from gradwise.optimisers.averaging.parameter_average import PolyakAverage
 from gradwise.optimisers.first_order.schedules import InverseTime
 from gradwise.optimisers.first_order.sgd import HeavyBall, Sgd
@@ -226,3 +232,39 @@ def test_the_schedule_multiplies_the_rate_in_force(digits: Examples) -> None:
     _, state, rates = trained(Reestimated(Sgd(1.0, schedule=schedule), every_updates=1e6), digits)
     last = np.arange(1, 9) * (UPDATES // 8) - 1
     np.testing.assert_allclose(rates, float(state.rate) / last, rtol=1e-5)
+
+
+# --- which way is taken
+
+
+def _shape(inputs: tuple[int, ...], widths: tuple[int, ...]) -> tuple[Objective, object]:
+    train = Examples(jnp.asarray(RNG.normal(size=(T, *inputs)), jnp.float32), jnp.asarray(RNG.integers(0, 3, T)))
+    parameters, rest = trainable(Mlp(widths=widths, activation=Tanh(), dropout=0.0).build(inputs, 3, key=jr.key(1)))
+    batch = gather(train, jnp.arange(B), jnp.ones(B))
+    criterion = Supervised(SoftmaxLoss(), penalties=())
+    return Objective(criterion, Reshuffled(B), rest, train, jr.key(2), jnp.asarray(0, jnp.int32), batch), parameters
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="an accelerator always vectorises")
+@pytest.mark.parametrize(
+    ("inputs", "widths", "together"),
+    [((30,), (3,), True), ((6, 5), (3,), True), ((30,), (20,), False), ((30,), (4, 20), False)],
+)
+def test_on_a_cpu_rates_are_vectorised_where_inputs_are_many(inputs, widths, together) -> None:
+    """The program says which way it was compiled; both give the same losses within rounding."""
+    objective, parameters = _shape(inputs, widths)
+    optimiser, rates = Sgd(0.1), jnp.asarray([0.01, 0.1, 1.0])
+    subset = fixed_subset(objective, S)
+    assert is_faster_together(parameters, subset) is together
+
+    def attempt(rates, way):
+        state = optimiser.build().init(parameters)
+        return try_continuing(optimiser, state, parameters, objective, rates, subset, way)
+
+    programs = {
+        way: str(jax.make_jaxpr(lambda rates, way=way: attempt(rates, way))(rates)) for way in (None, True, False)
+    }
+    assert programs[None] == programs[together]
+    assert programs[None] != programs[not together]
+    each, whole = (np.asarray(jax.jit(lambda rates, way=way: attempt(rates, way))(rates)) for way in (False, True))
+    np.testing.assert_allclose(each, whole, rtol=3e-6)
