@@ -5,10 +5,12 @@
     (L2(0.1, where="layers.0.*"), L2(1.0, where="output.weight"))   a separate coefficient for each layer
 
 A penalty's coefficient is relative to the *sum* of the losses over the training set, so it does not depend on the
-mini-batch size; in its averaged loss, the criterion divides it by T.
+mini-batch size; in its averaged loss, the criterion divides it by T. Penalties on activations stand in the same list
+(`code_sparsity.py`).
 """
 
 import abc
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -16,7 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import PyTree, Scalar
 
 from ..runtime.errors import RequestError, nearest
-from ..specs.knobs import Spec, knob, switch
+from ..specs.knobs import Spec, is_off, knob, switch
 from ..specs.paths import WEIGHTS, matching, named_leaves, trainable
 from ..specs.priors import LogUniform, ZeroOr
 
@@ -35,12 +37,36 @@ _WHERE: dict[str, Any] = {
 }
 
 
-class AbstractPenalty(Spec):
+class AbstractRegulariser(Spec):
+    """What a criterion's `penalties` may hold: a penalty on parameters, or one on the activations of hidden layers."""
+
     coefficient: float
+
+    @property
+    @abc.abstractmethod
+    def reads_units(self) -> bool:
+        """Whether it is one on activations (`AbstractSparsity`)."""
+
+
+class AbstractPenalty(AbstractRegulariser):
+    """A penalty on parameters."""
+
+    @property
+    def reads_units(self) -> bool:
+        return False
 
     @abc.abstractmethod
     def __call__(self, model: PyTree) -> Scalar:
         """The penalty Omega, without its coefficient."""
+
+
+def sum_on_parameters(penalties: Sequence[Any], model: PyTree) -> Scalar:
+    """The penalties on parameters that are on, each with its coefficient: what stands beside the summed loss."""
+    total = jnp.zeros(())
+    for penalty in penalties:
+        if not penalty.reads_units and not is_off(penalty.coefficient):
+            total += penalty.coefficient * penalty(model)
+    return total
 
 
 def matching_parameters(model: PyTree, where: str) -> list[jax.Array]:

@@ -25,7 +25,8 @@ from ..specs.knobs import Spec, is_off, knob
 from ..specs.networks import apply_batch, require_methods
 from ..specs.priors import Choice
 from .corruption import AbstractCorruption, Clean, Masking
-from .penalties import L2, AbstractPenalty
+from .hidden_units import HiddenUnits, active, run_with_units, sum_on_units
+from .penalties import L2, AbstractRegulariser, sum_on_parameters
 
 
 class AbstractReconstructionLoss(Spec):
@@ -124,8 +125,13 @@ class AbstractCodePenalty(Spec):
         """
 
 
+def _encode_and_decode(model: PyTree, inputs: Float[Array, "n ..."], key: Any) -> tuple[Array, Array]:
+    codes = apply_batch(model, inputs, key)
+    return codes, jax.vmap(model.decode)(codes)
+
+
 class Reconstruction(AbstractCriterion):
-    """The reconstruction loss, penalties on codes, and penalties on parameters.
+    """The reconstruction loss, penalties on codes, and penalties on parameters or on any hidden layer.
 
     With a corruption, `on_touched` and `on_clean` weight the inputs that it changed and those it did not: (1, 0.5) is
     the double and (1, 0) the full emphasis of Vincent et al. 2010.
@@ -135,7 +141,7 @@ class Reconstruction(AbstractCriterion):
     loss: AbstractReconstructionLoss = CrossEntropy()
     corruption: AbstractCorruption = Clean()
     on_codes: tuple[AbstractCodePenalty, ...] = ()
-    penalties: tuple[AbstractPenalty, ...] = (L2(),)
+    penalties: tuple[AbstractRegulariser, ...] = (L2(),)
     on_touched: float = knob(
         1.0,
         allowed="[0, inf)",
@@ -159,8 +165,8 @@ class Reconstruction(AbstractCriterion):
     def __call__(self, model: PyTree, batch: Batch, *, key: Key[Array, ""]) -> ValueAndTerms:
         noise, inner, term_key = jr.split(key, 3)
         spoilt, touched = self.corruption(batch.inputs, key=noise)
-        codes = apply_batch(model, spoilt, inner)
-        elements = self._elements(model, codes, batch.inputs)
+        (codes, outputs), units = self._forward(model, spoilt, inner)
+        elements = jax.vmap(self.loss.elements)(outputs, batch.inputs.reshape(batch.inputs.shape[0], -1))
         if not isinstance(self.corruption, Clean) and not (is_off(self.on_touched) and is_off(self.on_clean)):
             emphasis = jnp.where(touched, self.on_touched, self.on_clean)
             elements = emphasis.reshape(elements.shape) * elements
@@ -172,14 +178,16 @@ class Reconstruction(AbstractCriterion):
                 drawn = jr.fold_in(term_key, number)
                 total += term.coefficient * term(model, spoilt, codes, batch.weights, key=drawn)
         share = jnp.sum(batch.present) / (slots * batch.total)
-        for penalty in self.penalties:
-            if not is_off(penalty.coefficient):
-                total += share * penalty.coefficient * penalty(model)
+        total += share * sum_on_parameters(self.penalties, model)
+        if units:
+            total += sum_on_units(self.penalties, units, batch.weights)
         return total, {"loss": losses, "score": losses}
 
-    def _elements(self, model: PyTree, codes: Float[Array, "n h"], inputs: Float[Array, "n ..."]) -> Array:
-        outputs = jax.vmap(model.decode)(codes)
-        return jax.vmap(self.loss.elements)(outputs, inputs.reshape(inputs.shape[0], -1))
+    def _forward(self, model: PyTree, inputs: Array, key: Any) -> tuple[tuple[Array, Array], tuple[HiddenUnits, ...]]:
+        """Codes and outputs of the decoder, and the hidden layers of both if a penalty reads them: all of one pass."""
+        if active(self.penalties):
+            return run_with_units(_encode_and_decode, model, inputs, key)
+        return _encode_and_decode(model, inputs, key), ()
 
     def examples(
         self, model: PyTree, inputs: Float[Array, "n ..."], targets: Array
@@ -192,10 +200,9 @@ class Reconstruction(AbstractCriterion):
 
     def measures(self, model: PyTree, inputs: Float[Array, "n ..."]) -> dict[str, Float[Array, " n"]]:
         spoilt, _ = self.judged_by(inputs, key=jr.key(0))  # one noise for all: scores differ by the model alone
-        errors = (
-            jnp.sum(self._elements(model, apply_batch(model, given, None), inputs), axis=1)
-            for given in (spoilt, inputs)
-        )
+        flat = inputs.reshape(inputs.shape[0], -1)
+        outputs = (_encode_and_decode(model, given, None)[1] for given in (spoilt, inputs))
+        errors = (jnp.sum(jax.vmap(self.loss.elements)(each, flat), axis=1) for each in outputs)
         return dict(zip(self.measured(), errors, strict=True))
 
     def check_inputs(self, inputs: Float[Array, "n ..."]) -> None:

@@ -2,13 +2,15 @@
 
     Supervised(SoftmaxLoss())
     Supervised(SoftmaxLoss(label_smoothing=0.1), penalties=(L2(1.0), L1(0.1, where="layers.0.weight")), mixup=0.2)
+    Supervised(SoftmaxLoss(), penalties=(KlToTarget(1.0, where="layers.0"),))      of activations (`code_sparsity.py`)
 
 For a mini-batch with B slots, B' of them in use, out of T training examples it is
 
     (1/B) [ sum of the B' losses + (B'/T) sum of lambda Omega ],
 
 so that over one epoch every example and every penalty counts exactly as in the whole criterion, divided by B, and
-the optimum does not move with B (row D2). In a stream, T is the number of examples seen so far.
+the optimum does not move with B (row D2). In a stream, T is the number of examples seen so far. Penalties on
+activations belong to examples: they are averaged over the slots, as losses are.
 """
 
 from collections.abc import Callable
@@ -24,15 +26,16 @@ from ..specs.dataset import Task
 from ..specs.knobs import is_off, knob
 from ..specs.networks import apply_batch
 from ..specs.priors import Uniform, ZeroOr
+from .hidden_units import HiddenUnits, active, run_with_units, sum_on_units
 from .losses import AbstractLoss
-from .penalties import L1, L2, AbstractPenalty
+from .penalties import L1, L2, AbstractRegulariser, sum_on_parameters
 
 
 class Supervised(AbstractCriterion):
     """Loss on targets plus penalties. With `mixup`, alpha of Beta(alpha, alpha), pairs of examples are blended."""
 
     loss: AbstractLoss
-    penalties: tuple[AbstractPenalty, ...] = (L2(), L1())
+    penalties: tuple[AbstractRegulariser, ...] = (L2(), L1())
     mixup: float = knob(
         0.0,
         allowed="[0, inf)",
@@ -46,41 +49,48 @@ class Supervised(AbstractCriterion):
     def __call__(self, model: PyTree, batch: Batch, *, key: Key[Array, ""]) -> ValueAndTerms:
         loss = self.loss if batch.update is None else self.loss.at(batch.update)
         if is_off(self.mixup):
-            outputs = apply_batch(model, batch.inputs, key)
+            outputs, units = self._forward(model, batch.inputs, key)
             losses = jax.vmap(loss.of_members)(outputs, batch.targets)
         else:
-            outputs, losses = self._blended(loss, model, batch, key)
+            outputs, losses, units = self._blended(loss, model, batch, key)
         slots = batch.weights.shape[0]
         outputs = outputs if outputs.ndim == 2 else outputs.mean(axis=1)
         terms = {"loss": losses, "score": jax.vmap(self.loss.score)(outputs, batch.targets)}
         share = jnp.sum(batch.present) / (slots * batch.total)
-        return jnp.sum(batch.weights * losses) / slots + share * self.of_parameters(model), terms
+        total = jnp.sum(batch.weights * losses) / slots + share * self.of_parameters(model)
+        return (total + sum_on_units(self.penalties, units, batch.weights) if units else total), terms
+
+    def _forward(self, model: PyTree, inputs: Array, key: Key[Array, ""]) -> tuple[Array, tuple[HiddenUnits, ...]]:
+        """The outputs, and the hidden layers if a penalty reads them: both of one pass."""
+        if active(self.penalties):
+            return run_with_units(apply_batch, model, inputs, key)
+        return apply_batch(model, inputs, key), ()
 
     def of_output(self, output: Float[Array, "..."], target: Array) -> Scalar:
         return self.loss.of_members(output, target)
 
     def of_parameters(self, model: PyTree) -> Scalar:
-        total = jnp.zeros(())
-        for penalty in self.penalties:
-            if not is_off(penalty.coefficient):
-                total += penalty.coefficient * penalty(model)
-        return total
+        return sum_on_parameters(self.penalties, model)
 
     def not_summed(self) -> str:
+        if read := [type(one).__name__ for one in active(self.penalties)]:
+            return f"the penalty {read[0]} reads hidden layers. Set its coefficient to 0, or use another optimiser."
         return "" if is_off(self.mixup) else "mixup blends examples in pairs. Set `criterion.mixup` to 0."
 
     def curvature_root(self) -> Callable[..., Float[Array, "..."]] | None:
         return self.loss.root_of_members if self.loss.has_root else None
 
-    def _blended(self, loss: AbstractLoss, model: PyTree, batch: Batch, key: Key[Array, ""]) -> tuple[Array, Array]:
-        """Outputs and losses with each example blended with the one before it in the batch."""
+    def _blended(
+        self, loss: AbstractLoss, model: PyTree, batch: Batch, key: Key[Array, ""]
+    ) -> tuple[Array, Array, tuple[HiddenUnits, ...]]:
+        """Outputs, losses and hidden layers with each example blended with the one before it in the batch."""
         amount, network = jr.split(key)
         blend = jr.beta(amount, self.mixup, self.mixup)
         inputs = blend * batch.inputs + (1.0 - blend) * jnp.roll(batch.inputs, 1, axis=0)
-        outputs = apply_batch(model, inputs, network)
+        outputs, units = self._forward(model, inputs, network)
         own = jax.vmap(loss.of_members)(outputs, batch.targets)
         other = jax.vmap(loss.of_members)(outputs, jnp.roll(batch.targets, 1, axis=0))
-        return outputs, blend * own + (1.0 - blend) * other
+        return outputs, blend * own + (1.0 - blend) * other, units
 
     def examples(
         self, model: PyTree, inputs: Float[Array, "n ..."], targets: Array

@@ -174,8 +174,12 @@ def _train(
         else:
             length = recipe.stopping.limit_examples(expected_sizes(recipe, dataset)[0])
             progress.training("training", length=length, scale=scale)
-            threading.Thread(target=_load_what_reports).start()
-            result = train(recipe, dataset, **given)
+            loading = threading.Thread(target=_load_what_reports)
+            loading.start()
+            try:
+                result = train(recipe, dataset, **given)
+            finally:  # a program that ends in the middle of an import prints a traceback
+                loading.join()
         progress.phase("measuring columns and simpler models")
         wanted = Description(baselines=not options.no_baselines)
         result = _described(result, dataset, given["key"], options.class_weight, wanted)

@@ -78,16 +78,17 @@ _NAMES = {
     "models.sparse_coding": "SparseCodingNetwork PredictiveSparseNetwork SparseDictionary PredictiveSparse",
     "models.visible_units": "AbstractVisible BinaryVisible GaussianVisible LabelledVisible TruncatedExponentialVisible",
     "models.width_scaled_weights": "OutputScaled",
-    "criteria.code_sparsity": "L1Codes StudentT SquaredToTarget KlToTarget BiasPenalty",
+    "criteria.code_sparsity": "AbstractSparsity L1Codes StudentT SquaredToTarget KlToTarget BiasPenalty",
     "criteria.contraction": "Contraction HigherContraction",
     "criteria.contrastive_divergence": (
         "AbstractDivergence ContrastiveDivergence PersistentDivergence FastPersistentDivergence JointDivergence"
     ),
     "criteria.corruption": "AbstractCorruption Clean Masking GaussianNoise SaltAndPepper",
+    "criteria.hidden_units": "HiddenUnits",
     "criteria.linear_probe": "AbstractProbe Ridge Logistic Probed",
     "criteria.losses": "AbstractLoss SoftmaxLoss SigmoidLoss GaussianLoss",
     "criteria.mean_field": "MeanFieldDivergence",
-    "criteria.penalties": "AbstractPenalty L2 L1",
+    "criteria.penalties": "AbstractRegulariser AbstractPenalty L2 L1",
     "criteria.reconstruction": (
         "AbstractReconstructionLoss CrossEntropy SquaredError SquaredSigmoid AbstractCodePenalty Reconstruction"
     ),

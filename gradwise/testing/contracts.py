@@ -24,6 +24,8 @@ import numpy as np
 import optax
 from jaxtyping import PyTree
 
+from ..criteria.code_sparsity import AbstractSparsity
+from ..criteria.hidden_units import HiddenUnits
 from ..criteria.losses import AbstractLoss, GaussianLoss
 from ..criteria.penalties import AbstractPenalty
 from ..criteria.supervised import Supervised
@@ -226,6 +228,34 @@ def check_penalty(penalty: AbstractPenalty, model: PyTree = None) -> None:
     demand(float(penalty(model)) > 0.0, f"{name}: must be positive where the parameters are not 0")
 
 
+def check_sparsity(penalty: AbstractSparsity) -> None:
+    """One number a layer, its gradient that of differences; rows of weight 0 do not count; finite at 0 and 1."""
+    name = type(penalty).__name__
+    demand("coefficient" in dict(declarations(penalty)), f"{name}: its `coefficient` must be a knob")
+    values, weights = jnp.linspace(0.1, 0.8, 12).reshape(4, 3), jnp.asarray([1.0, 1.0, 0.5, 0.0])
+
+    @jax.jit
+    @jax.value_and_grad
+    def of(given: tuple[jax.Array, jax.Array], weights: jax.Array) -> jax.Array:
+        layer = HiddenUnits("layers.0", given[0], span=lambda: (0.0, 1.0), bias=given[1])
+        return penalty.of_units(layer, weights)
+
+    bias = jnp.asarray([-1.0, 0.0, 2.0])
+    for point in (values, jnp.zeros((4, 3)), jnp.ones((4, 3))):
+        value, slopes = of((point, bias), weights)
+        demand(jnp.shape(value) == (), f"{name}: must be one number; its shape is {jnp.shape(value)}")
+        demand(all_finite((value, slopes)), f"{name}: it or its gradient is not finite")
+    value, slopes = of((values, bias), weights)
+    other = of((values.at[3].set(0.9), bias), weights)[0]
+    demand(np.allclose(value, other, rtol=1e-6), f"{name}: a row of weight 0 counts")
+    with jax.enable_x64(True):
+        flat = np.concatenate([np.asarray(values, np.float64).ravel(), np.asarray(bias, np.float64)])
+        back = jax.jit(lambda v: of((v[:12].reshape(4, 3), v[12:]), weights.astype(jnp.float64)))
+        slope = np.concatenate([np.asarray(one).ravel() for one in back(flat)[1]])
+        rises = [float(back(flat + step)[0] - back(flat - step)[0]) / 2e-5 for step in 1e-5 * np.eye(15)]
+        demand(np.allclose(slope, rises, rtol=1e-4, atol=1e-7), f"{name}: its gradient is not that of its value")
+
+
 # --- models and data
 
 
@@ -308,6 +338,7 @@ _CHECKS: tuple[tuple[type, Any], ...] = (
     (AbstractSchedule, check_schedule),
     (AbstractLoss, check_loss),
     (AbstractPenalty, check_penalty),
+    (AbstractSparsity, check_sparsity),
     (AbstractActivation, check_activation),
     (AbstractModel, check_model),
     (AbstractBatches, check_batches),

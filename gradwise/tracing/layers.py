@@ -15,10 +15,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 
 from ..specs.paths import named_leaves
-from .program import CALLS, OWN_DERIVATIVE, Program, Site, inner, trace
+from .program import CALLS, OWN_DERIVATIVE, Program, Site, bind, inner, readers_of, trace
 
 _TURNS = ("transpose", "reshape", "broadcast_in_dim", "squeeze", "convert_element_type", "copy", "copy_p")
 _COMPARES = ("gt", "lt", "ge", "le", "eq", "ne", "and", "or", "not", "select_n", "convert_element_type")
@@ -328,3 +328,57 @@ def maps(program: Program, layers: Sequence[TracedLayer]) -> list[tuple[int, int
         for number, bits in zip(sums, arriving, strict=True)
         if bits and bits & (bits - 1) == 0
     ]
+
+
+def unit_output(program: Program, layer: TracedLayer, own: str) -> int:
+    """The site of what the units of a layer give: the last value that depends, entry by entry, on its input alone.
+
+    Parameters whose paths begin with `own` may shape it (a learned slope). Dropout, with the division that prepares
+    it, and what is added from elsewhere come later.
+    """
+    chart, readers, last = _Map(program), readers_of(program.sites), layer.input
+    within = {layer.input}
+    for site in program.sites[layer.input + 1 :]:
+        alive = chart.alive(site)
+        others = [program.sites[read] for read in site.reads if read not in alive]
+        foreign = any(not name.startswith(own) for name in site.parameters)
+        foreign |= any(not one.depends <= {"parameters"} for one in others)
+        same = site.shape == program.sites[layer.input].shape and {*alive} <= within and bool(alive)
+        if not same or foreign or not (chart.elementwise[site.number] or site.primitive in _TURNS):
+            continue
+        onwards = [program.sites[reader].reads for reader in readers[site.number]]
+        drawn = [any(program.sites[read].depends == {"key"} for read in reads) for reads in onwards]
+        if site.primitive == "div" and drawn and all(drawn):
+            continue
+        within.add(site.number)
+        last = site.number if site.is_float and chart.leads[site.number] else last
+    return last
+
+
+def values_between(program: Program, start: int, end: int, given: Array) -> Array | None:
+    """What stands at the site `end` where the site `start` holds these numbers, if it depends on nothing else.
+
+    Only what lies between is computed; None where a value is needed that is known at run time alone.
+    """
+    wanted, stack = {start}, [end]
+    while stack:
+        number = stack.pop()
+        if number not in wanted:
+            wanted.add(number)
+            stack.extend(program.sites[number].reads)
+    found: dict[int, Any] = {}
+
+    def visit(number: int, equation: Any, operands: list[Any]) -> list[Any]:
+        nothing = [None] * len(equation.outvars)
+        if number == start:
+            found[number] = jnp.resize(given, program.sites[start].shape)
+            return [found[number], *nothing[1:]]
+        unknown = any(operand is None or isinstance(operand, jax.core.Tracer) for operand in operands)
+        if number not in wanted or end in found or unknown:
+            return nothing
+        results = bind(equation, operands)
+        found[number] = results[0]
+        return results
+
+    program.evaluate([None] * len(program.closed.jaxpr.invars), visit)
+    return found.get(end)

@@ -31,7 +31,7 @@ CALLS = ("jit", "pjit", "closed_call", "core_call", "remat", "checkpoint", "rema
 OWN_DERIVATIVE = ("custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr")
 # Elementwise and bent: what may stand as a non-linearity between two layers.
 BENT = (
-    *("tanh", "logistic", "erf", "max", "clamp", "sin", "cos", "exp", "log1p", "abs", "select_n", "sign"),
+    *("tanh", "logistic", "erf", "erfc", "max", "clamp", "sin", "cos", "exp", "log1p", "abs", "select_n", "sign"),
     *("round", "floor", "ceil"),
 )
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep

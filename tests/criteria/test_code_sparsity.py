@@ -137,7 +137,9 @@ def test_mean_activation_reaches_the_target(penalty: AbstractCodePenalty) -> Non
 @pytest.mark.parametrize("activation", [Tanh(), Identity(), Rectifier()], ids=name_of)
 def test_a_divergence_is_refused_where_codes_are_no_probabilities(activation: Any) -> None:
     criterion = Reconstruction(SquaredError(), on_codes=(KlToTarget(1.0),))
-    with pytest.raises(RequestError, match=rf"KlToTarget .* {name_of(activation)} units lie in .* Use Sigmoid\(\)"):
+    with pytest.raises(
+        RequestError, match=rf"KlToTarget .* the code \({name_of(activation)}\) lie in .* Use Sigmoid\(\)"
+    ):
         jax.jit(lambda: criterion(a_network(activation), a_batch(np.ones(6)), key=KEY)[0])()
 
 

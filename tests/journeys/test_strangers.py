@@ -130,3 +130,11 @@ def test_a_notebook(here: Path) -> None:
         assert len(card["text/plain"].splitlines()) < 15
     assert "<svg" in shown[0]["text/html"]
     assert "yes" in shown[1]["text/plain"] or "no" in shown[1]["text/plain"]
+
+
+def test_a_request_that_is_refused_while_modules_are_imported_prints_one_line(tmp_path: Path) -> None:
+    words = ("--set", "criterion.penalties.0.where=layer.1", "--set", "criterion.penalties.0.coefficient=1")
+    said = _run("-m", "gradwise", "fit", "digits", *words, "-q", "--out", str(tmp_path / "run"))
+    assert said.returncode == 2
+    assert said.stderr.splitlines()[-1].startswith("error: no parameter matches the penalty's `where='layer.1'`.")
+    assert "Traceback" not in said.stderr

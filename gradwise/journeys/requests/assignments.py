@@ -71,12 +71,21 @@ def _abstract(part: Any) -> type:
     return line[line.index(Spec) - 1]
 
 
-def _classes(part: Any) -> dict[str, type]:
-    """The parts of gradwise that can replace this one, by name."""
-    contract = _abstract(part)
+def _contract(recipe: Recipe, path: str) -> tuple[type, type]:
+    """What a part at a path must be, and a class whose package holds such parts."""
+    lists = dict(lists_of_parts(recipe))
+    owner, _, number = path.rpartition(".")
+    if number.isdigit() and owner in lists:
+        return lists[owner], lists[owner]
+    part = get(recipe, path)
+    return _abstract(part), type(part)
+
+
+def _classes(contract: type, example: type) -> dict[str, type]:
+    """The parts of gradwise that fulfil a contract, by name."""
     # `Constant` stands with the contract of schedules, the others with the optimisers.
     schedules = (optimisers.__name__, AbstractSchedule.__module__)
-    homes = schedules if contract is AbstractSchedule else (".".join(type(part).__module__.split(".")[:2]),)
+    homes = schedules if contract is AbstractSchedule else (".".join(example.__module__.split(".")[:2]),)
     package = importlib.import_module(homes[0])
     for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         importlib.import_module(module.name)
@@ -121,11 +130,11 @@ def _make(kind: type, present: Any, assignment: Assignment) -> Any:
     return kind(**given)
 
 
-def _part(assignment: Assignment, present: Any) -> Any:
-    """The part that replaces the current one."""
+def _part(assignment: Assignment, present: Any, contract: tuple[type, type]) -> Any:
+    """The part that replaces the current one (None: the first of a list)."""
     if not isinstance(assignment.value, str):
         raise assignment.refuse(f"expected the name of a class; got {assignment.value!r}.")
-    known = _classes(present)
+    known = _classes(*contract)
     by_name = {_normal(name): kind for name, kind in known.items()}
     kind = by_name.get(_normal(assignment.value))
     if kind is None:
@@ -271,9 +280,9 @@ def _with_item(recipe: Recipe, new: list[_NewItem]) -> Recipe:
         )
     given = {one.within: one.assignment for one in new if (one.path, one.number) == (first.path, first.number)}
     if inspect.isabstract(first.kind):
-        if "" not in given or not present:
+        if "" not in given:
             raise assignment.refuse(f"name its class first, such as {first.path}.{first.number}=NAME.")
-        item = _part(given[""], present[0])
+        item = _part(given[""], None, (first.kind, first.kind))
     else:
         owner = get(recipe, first.path.rpartition(".")[0])
         item = first.kind(**dict(_asked(first, owner, given)))
@@ -322,7 +331,9 @@ def value_of_word(recipe: Recipe, path: str, word: str, source: str) -> Any:
     """The value of a word at a (full) path: a part by name, or the value of a knob or switch."""
     asked = Assignment(path, word, source)
     _, declaration = locate(recipe, path, source)
-    return _part(asked, get(recipe, path)) if declaration is None else _value(asked, declaration)
+    if declaration is None:
+        return _part(asked, get(recipe, path), _contract(recipe, path))
+    return _value(asked, declaration)
 
 
 def _next_part(recipe: Recipe, waiting: list[Assignment]) -> tuple[Assignment, str] | None:
@@ -339,7 +350,7 @@ def resolve(recipe: Recipe, assignments: Iterable[Assignment]) -> Resolved:
     while (exchange := _next_part(recipe, waiting)) is not None:
         item, path = exchange
         waiting.remove(item)
-        part = _part(item, get(recipe, path))
+        part = _part(item, get(recipe, path), _contract(recipe, path))
         recipe = replace(recipe, path, part)
         changes[path] = words_of(part)
     new = [one for item in waiting if (one := _new_item(recipe, item)) is not None]

@@ -21,7 +21,7 @@ from typing import Any
 import equinox as eqx
 import jax
 
-from ...criteria.penalties import L1, L2
+from ...criteria.penalties import L1, L2, AbstractRegulariser
 from ...criteria.supervised import Supervised
 from ...curvature.objective import Examples
 from ...models.activations import AbstractActivation
@@ -73,6 +73,12 @@ def off_knobs(recipes: Iterable[Recipe]) -> frozenset[str]:
             if declaration.off is not None:
                 seen.setdefault(path, set()).add(type(value) is float)
     return frozenset(path for path, kinds in seen.items() if len(kinds) == 2)
+
+
+def _may_be_padded(recipe: Recipe) -> bool:
+    """Whether units that are not there would change nothing: a penalty on activations would count them."""
+    penalties = (part for _, part in parts(recipe.criterion) if isinstance(part, AbstractRegulariser))
+    return type(recipe.model) is Mlp and not any(penalty.reads_units for penalty in penalties)
 
 
 def _may_be_deeper(recipe: Recipe) -> bool:
@@ -151,7 +157,7 @@ class DeviceRunner:
         """The recipe as its program takes it: widths padded, varying knobs written out."""
         recipe = for_building(job.recipe, train)
         paths = self.varying.knobs
-        if type(recipe.model) is Mlp:
+        if _may_be_padded(recipe):
             deepest = self.varying.deepest if self.accelerated and _may_be_deeper(recipe) else 0
             activations = self.varying.activations if self.accelerated else ()
             shape = tuple(train.inputs.shape[1:])
