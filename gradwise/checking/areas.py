@@ -14,6 +14,14 @@
 | graph | the program: its operations, its cost, the compiled result |
 | growth | errors against the number of examples |
 | training | for a recipe: a whole training, and its verdict |
+
+Those that cost more than they tell most people are run for a recipe when they are named:
+
+| area | measures |
+|---|---|
+| limit | the largest learning rate that does not diverge |
+| widths | whether a learning rate serves narrow and wide networks alike |
+| variance | bias and variance over resampled training sets: twenty trainings |
 """
 
 import dataclasses
@@ -34,21 +42,25 @@ from ..records.fit import Fit
 from ..runtime import keys
 from ..runtime.compilation import compile_quickly
 from ..specs.dataset import Dataset
-from ..specs.paths import trainable
+from ..specs.paths import get, knobs, replace, trainable
+from ..specs.recipe import Recipe
 from ..tracing.layers import trace_layers
 from ..training.train import train
 from .batch_access import count_of, inputs_of, take, targets_of
 from .data.as_read import find_as_read, join_findings
 from .data.data import find_data, from_dataset, measure_data
+from .flow.coordinate_check import coordinate_check, find_widths
 from .flow.flow_graph import find_graph, measure_graph
 from .flow.signal_flow import measure_flow
 from .flow.signal_flow_findings import find_flow
 from .gradient.gradient import find_gradient, measure_gradient
+from .learning.bias_variance import find_variance, recipe_variance
 from .learning.first_loss import find_fall, find_start, measure_start
+from .learning.largest_rate import largest_rate
 from .learning.learning_curve import ErrorsBySize, recipe_growth, subject_growth
 from .learning.learning_curve_findings import find_growth
 from .learning.learning_rate import measure_rates
-from .learning.learning_rate_findings import find_rates
+from .learning.learning_rate_findings import find_limit, find_rates
 from .learning.overfit import find_overfit, measure_overfit
 from .recipe_subject import PreparedRecipe
 from .rehearsal import Rehearsal, rehearse
@@ -66,6 +78,7 @@ class NotApplicable(Exception):
     """An area does not apply to this problem, and why."""
 
 
+_NARROWEST = 16  # units of a network whose rates are compared with those of a wider one
 _PROBED = 1000  # examples that probes are fitted and evaluated on
 
 
@@ -250,6 +263,45 @@ def _training(case: Case) -> Found:
     return tuple(one for one in (*record.findings, *found) if not one.code.startswith("GW8")), seen
 
 
+def _sizes(case: Case) -> dict[str, Any]:
+    """The examples of a recipe, and what its short trainings are told besides."""
+    assert case.prepared is not None
+    assert case.dataset is not None
+    problem, task = case.prepared.problem, case.dataset.task
+    classes = task.outputs if task.kind == "classes" else 0
+    return {"train": problem.train, "valid": problem.valid, "outputs": task.outputs, "classes": classes}
+
+
+def _limit(case: Case) -> Found:
+    assert case.prepared is not None
+    rates = largest_rate(case.prepared.recipe, **_sizes(case), key=case.named("limit"))
+    return find_limit(rates, float(get(case.prepared.recipe, rates.paths[0][0]))), CheckedEvidence()
+
+
+def _widths(case: Case) -> Found:
+    assert case.prepared is not None
+    recipe = case.prepared.recipe
+    known = {path: value for path, _, value in knobs(recipe) if path.startswith("model.") and path.endswith(".widths")}
+    path, depths = next(((path, value) for path, value in known.items() if value), ("", ()))
+    if not path:
+        raise NotApplicable("the model has no `widths`")
+    top = max(depths)
+    tried = (top // 4, top // 2, top) if top >= 4 * _NARROWEST else (top, 2 * top, 4 * top)
+
+    def of_width(width: int) -> Recipe:
+        return replace(recipe, path, (width,) * len(depths))
+
+    compared = coordinate_check(of_width, tried, **_sizes(case), key=case.named("widths"))
+    rates = [path.rpartition(".")[0] for path, _, _ in knobs(recipe) if path.endswith(".learning_rate")]
+    return find_widths(compared, *rates[:1]), CheckedEvidence()
+
+
+def _variance(case: Case) -> Found:
+    assert case.prepared is not None
+    assert case.dataset is not None
+    return find_variance(recipe_variance(case.prepared.recipe, case.dataset, key=case.key)), CheckedEvidence()
+
+
 OF_SUBJECT: dict[str, Area] = {
     "data": _data,
     "gradient": _measured("gradient", measure_gradient, find_gradient),
@@ -264,6 +316,7 @@ OF_SUBJECT: dict[str, Area] = {
     "growth": _growth,
 }
 OF_RECIPE: dict[str, Area] = {**OF_SUBJECT, "training": _training}
+ON_REQUEST: dict[str, Area] = {"limit": _limit, "widths": _widths, "variance": _variance}
 # The findings of each area, by the beginnings of their codes. A training may report others too, which belong to the
 # areas before it, and some without a code.
 CODES_OF_AREA: dict[str, tuple[str, ...]] = {
@@ -273,12 +326,15 @@ CODES_OF_AREA: dict[str, tuple[str, ...]] = {
     "padding": ("GW301", "GW310"),
     "start": ("GW404", "GW405"),
     "overfit": ("GW401",),
-    "rates": ("GW5",),
+    "rates": ("GW501", "GW502", "GW503", "GW504", "GW505"),
     "flow": ("GW6",),
     "choices": ("GW7",),
     "graph": ("GW9",),
     "growth": ("GW402", "GW403", "GW8"),
     "training": ("GW706", "GW8"),
+    "limit": ("GW506",),
+    "widths": ("GW507",),
+    "variance": ("GW807",),
 }
 
 

@@ -35,7 +35,7 @@ from ..specs.dataset import Dataset
 from ..specs.recipe import Recipe
 from ..specs.serialisation import to_plain
 from ..training.checkpoint import digest
-from .areas import OF_RECIPE, OF_SUBJECT, Area, Case, NotApplicable, can_report
+from .areas import OF_RECIPE, OF_SUBJECT, ON_REQUEST, Area, Case, NotApplicable, can_report
 from .codes import reported_codes
 from .data.as_read import refuse_unlearnable
 from .fingerprint import fingerprint
@@ -79,12 +79,13 @@ Names = str | Sequence[str]
 
 
 def _chosen(areas: dict[str, Area], only: Names, codes: frozenset[str]) -> dict[str, Area]:
-    """The areas to run: those named, or all, that can find one of these codes."""
+    """The areas to run: those named, or all but those on request, that can find one of these codes."""
     only = [only] if isinstance(only, str) else only
     for name in only:
         if name not in areas:
             raise RequestError(f"unknown check {name!r}.{nearest(name, areas)}")
-    chosen = {name: area for name, area in areas.items() if (not only or name in only) and can_report(name, codes)}
+    wanted = only or [name for name in areas if name not in ON_REQUEST]
+    chosen = {name: area for name, area in areas.items() if name in wanted and can_report(name, codes)}
     if not chosen:
         raise RequestError("nothing to check: `only`, `select` and `ignore` together leave no finding to look for.")
     return chosen
@@ -243,7 +244,7 @@ def check_recipe(
     `command` is the command line of the training; the remedies begin with it.
     """
     codes = reported_codes(select, ignore)
-    areas = _chosen(OF_RECIPE, only, codes)
+    areas = _chosen({**OF_RECIPE, **ON_REQUEST}, only, codes)
     keeping.watch("preparing")
     refuse_unlearnable(dataset)
     prepared = prepare_recipe(recipe, dataset, key=key)

@@ -68,6 +68,8 @@ CODES = {
     "GW503": FindingCode("updates are out of proportion to the weights", "warning", "F18"),
     "GW504": FindingCode("another mini-batch size would be more efficient", "note", "J5"),
     "GW505": FindingCode("the learning rate exceeds the curvature limit", "note", "H5"),
+    "GW506": FindingCode("the largest learning rate that does not diverge", "note", "B2"),
+    "GW507": FindingCode("whether a learning rate serves other widths", "note", "J7"),
     "GW601": FindingCode("units are saturated", "warning", "F18"),
     "GW602": FindingCode("units are dead", "warning", "F18"),
     "GW603": FindingCode("units are copies of one another", "error", "D8"),

@@ -110,7 +110,8 @@ def _layerwise(request: SearchRequest) -> int:
     if not request.dry_run:
         return _announce_run(_travel(run_layerwise, request), request)
     plan = _travel(plan_layerwise, request)
-    kept = f"{plan['settings']} settings each, the {plan['keep']} best kept: {plan['trainings']} trainings."
+    also = ", stacks of fewer layers fine-tuned too" if plan["shallower"] else ""
+    kept = f"{plan['settings']} settings each, the {plan['keep']} best kept{also}: {plan['trainings']} trainings."
     print(json.dumps(plan) if request.json else f"{plan['levels']} levels, {plan['layers']}, {kept}")
     return 0
 

@@ -114,6 +114,7 @@ def _work(
             dataset,
             keep=plan.keep,
             key=key,
+            shallower=plan.shallower,
             metric=options.metric,
             on=options.on,
             folder=work / SHELF,
@@ -156,7 +157,7 @@ def plan_layerwise(options: SearchRequest, progress: AbstractProgress) -> dict[s
     """The settings of the search and the number of its trainings; nothing is trained or written."""
     plan, _, dataset = _read(options, progress)
     levels, tunings = _recipes(options, plan, dataset)
-    count = trainings_of(levels, len(tunings), plan.keep)
+    count = trainings_of(levels, len(tunings), plan.keep, shallower=plan.shallower)
     return {**dataclasses.asdict(plan), "levels": len(levels), "trainings": count}
 
 

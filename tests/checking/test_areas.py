@@ -9,16 +9,20 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+from sklearn.datasets import load_iris
 
 import gradwise
-from gradwise.checking.areas import CODES_OF_AREA, OF_RECIPE, Case, can_report
+from gradwise.checking.areas import CODES_OF_AREA, OF_RECIPE, ON_REQUEST, Case, can_report
+from gradwise.checking.check import check_recipe
 from gradwise.checking.codes import CODES, reported_codes
 from gradwise.checking.recipe_subject import prepare_recipe
 from gradwise.checking.subject import Subject
 from gradwise.models.mlp import Mlp
+from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.records.evidence.check_evidence import CheckedEvidence, GrowthEvidence, TrainingEvidence
 from gradwise.records.evidence.verdict import Present, Probes, RunNumbers
 from gradwise.records.plain_values import from_values, to_values
+from gradwise.training.stopping import Off
 
 X = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
 Y = (X[:, 0] > 0).astype(np.int32)
@@ -83,8 +87,40 @@ def test_probes_look_at_hidden_layers_where_training_is_perfect_and_the_test_is_
 
 
 def test_every_code_belongs_to_an_area() -> None:
-    assert list(CODES_OF_AREA) == list(OF_RECIPE)
-    assert [code for code in CODES if not any(can_report(area, frozenset({code})) for area in OF_RECIPE)] == []
+    areas = [*OF_RECIPE, *ON_REQUEST]
+    assert list(CODES_OF_AREA) == areas
+    assert [code for code in CODES if not any(can_report(area, frozenset({code})) for area in areas)] == []
     wanted = reported_codes("GW301,GW9")
     assert [area for area in OF_RECIPE if can_report(area, wanted)] == ["wiring", "padding", "graph"]
     assert [area for area in OF_RECIPE if can_report(area, frozenset({""}))] == ["training"]
+
+
+def test_what_is_run_on_request_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limit, widths and variance of a recipe, each one finding; none of them in a check of everything."""
+    inputs, targets = load_iris(return_X_y=True)
+    dataset = gradwise.Dataset(inputs, targets, gradwise.Classes(np.arange(3)))
+    parts = {"model": Mlp(widths=(4,)), "optimiser": Sgd(50.0), "stopping": Off(epochs=2.0, least_examples=1)}
+    recipe = gradwise.defaults.classification(**parts)
+    record = check_recipe(recipe, dataset, key=jr.key(0), only=("limit", "widths", "variance"))
+    told = {one.code: one for one in record.findings}
+    assert sorted(told) == ["GW506", "GW507", "GW807"]
+    limit = told["GW506"]
+    assert (limit.level, limit.where) == ("warning", "optimiser.learning_rate")
+    assert limit.evidence["recommended"] <= limit.evidence["largest"] < 50.0
+    assert limit.next == f"--set optimiser.learning_rate={limit.evidence['recommended']:.2g}"
+    assert set(told["GW507"].evidence["slopes"]) == {"layers.0", "output"}
+    assert "over 20 resampled training sets" in told["GW807"].what
+    ran: list[str] = []
+    for name in {**OF_RECIPE, **ON_REQUEST}:
+        area = OF_RECIPE if name in OF_RECIPE else ON_REQUEST
+        monkeypatch.setitem(area, name, lambda case, name=name: (ran.append(name), ((), CheckedEvidence()))[1])
+    check_recipe(recipe, dataset, key=jr.key(0))
+    assert ran == list(OF_RECIPE)
+
+
+def test_a_model_without_widths_has_none_to_compare() -> None:
+    inputs, targets = load_iris(return_X_y=True)
+    dataset = gradwise.Dataset(inputs, targets, gradwise.Classes(np.arange(3)))
+    recipe = gradwise.defaults.classification(model=Mlp(widths=()))
+    record = check_recipe(recipe, dataset, key=jr.key(0), only="widths")
+    assert (record.ran[0].outcome, record.ran[0].why) == ("skipped", "the model has no `widths`")

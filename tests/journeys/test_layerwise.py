@@ -90,3 +90,19 @@ def test_a_dry_run_counts_the_trainings(here, gradwise) -> None:
     assert answer.code == 0
     assert answer.out == "2 levels, denoising:4-16x2, 2 settings each, the 2 best kept: 10 trainings.\n"
     assert json.loads(gradwise(*SEARCH, "--dry-run", "--json").out)["trainings"] == 10
+
+
+def test_stacks_of_fewer_layers_compete_on_request(here, gradwise) -> None:
+    """Fine-tuned too, and one of them can win: the record holds as many layers as the winner has."""
+    write_data(here)
+    plan = "layerwise(layers=denoising:4-16x2, keep=1, settings=1, tunings=1, shallower=true)"
+    words = ("search", "data.npz", "--strategy", plan, "--on", "here", *SHORT)
+    answer = gradwise(*words, "--dry-run")
+    assert answer.out.endswith("the 1 best kept, stacks of fewer layers fine-tuned too: 4 trainings.\n")
+    assert gradwise(*words, "--out", "run", "--quiet").code == 0
+    found = read_fit(here / "run")
+    told = found.evidence.layerwise
+    assert [training.level for training in told.trainings].count(3) == 2
+    assert len(found.recipe.model.layers) == len(told.widths[-1][0])
+    bad = gradwise(*words[:3], "layerwise(shallower=yes)")
+    assert (bad.code, "expected true or false for `shallower`; got 'yes'" in bad.err) == (2, True)

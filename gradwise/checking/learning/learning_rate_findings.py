@@ -15,6 +15,7 @@ import numpy as np
 
 from ...records.finding import Finding
 from ..codes import found
+from .largest_rate import RateFound
 from .learning_rate import STEP, RatesMeasured, measured_updates
 
 LARGE_RATIO, SMALL_RATIO = 1e-1, 1e-5
@@ -127,3 +128,17 @@ def find_rates(measured: RatesMeasured) -> tuple[Finding, ...]:
     told = _find_ladder(measured)
     rest = [] if told else [*_find_ratios(measured), *_find_noise(measured)]
     return (*told, *_find_curvature(measured), *rest)
+
+
+def find_limit(rates: RateFound, own: float) -> tuple[Finding, ...]:
+    """GW506: the largest learning rate that trains, the one that trains best, and where the recipe's own stands."""
+    path, tried = rates.paths[0][0], rates.tried
+    above = tried.rates[(tried.rates > rates.largest) & tried.diverged]
+    what = f"training starts up to a learning rate of {rates.largest:.2g}"
+    what += f" and diverges at {above[0]:.2g}" if len(above) else ", the largest that was tried"
+    what += f"; the loss falls most at {rates.recommended:.2g}. The recipe has {own:.2g}."
+    off = max(own / rates.recommended, rates.recommended / own)
+    step = f"--set {path}={rates.recommended:.2g}" if off > 2.0 else ""
+    level = "warning" if own > rates.largest else ""
+    numbers = {"largest": rates.largest, "recommended": rates.recommended, "own": own}
+    return (found("GW506", what, where=path, next=step, level=level, **numbers),)

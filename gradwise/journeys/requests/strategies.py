@@ -86,12 +86,14 @@ def parse_strategy(value: Any, name: str = "--strategy") -> AbstractStrategy:
 
 @dataclasses.dataclass(frozen=True)
 class LayerwisePlan:
-    """The settings in `--strategy layerwise(...)`: the layers, K, and the settings per level and fine-tuning."""
+    """The settings in `--strategy layerwise(...)`: the layers, K, the settings per level and fine-tuning, and whether
+    stacks of fewer layers are fine-tuned too."""
 
     layers: str = "denoising:128-512x3"
     keep: int = 3
     settings: int = 6
     tunings: int = 6
+    shallower: bool = False
 
 
 def parse_ranges(text: str) -> tuple[str, list[tuple[int, int] | None]]:
@@ -120,6 +122,10 @@ def parse_layerwise(text: Any, name: str = "--strategy") -> LayerwisePlan:
         if key == "layers":
             parse_ranges(value)
             given[key] = value
+        elif key == "shallower":
+            if value.lower() not in ("true", "false"):
+                raise RequestError(f"{name} {text}: expected true or false for `shallower`; got {value!r}.")
+            given[key] = value.lower() == "true"
         elif re.fullmatch(r"[1-9]\d{0,4}", value):
             given[key] = int(value)
         else:

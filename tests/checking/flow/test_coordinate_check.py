@@ -1,5 +1,6 @@
 """The coordinate check of width transfer (row J7), and what it promises: the rate tuned narrow serves wide."""
 
+import dataclasses
 from collections.abc import Callable
 
 import equinox as eqx
@@ -10,13 +11,14 @@ import pytest
 from sklearn.datasets import load_digits
 
 from gradwise import defaults
-from gradwise.checking.flow.coordinate_check import CoordinateCheck, coordinate_check
+from gradwise.checking.flow.coordinate_check import CoordinateCheck, coordinate_check, find_widths
 from gradwise.checking.learning.largest_rate import try_rates
 from gradwise.curvature.objective import Examples
 from gradwise.data.batches import Reshuffled
 from gradwise.models.activations import Tanh
 from gradwise.models.initial_weights import AbstractInitial, FanIn
 from gradwise.models.mlp import Mlp
+from gradwise.models.shared_weights import SharedWeights
 from gradwise.models.width_scaled_weights import OutputScaled
 from gradwise.optimisers.adaptive.adam import Adam
 from gradwise.optimisers.first_order.sgd import Sgd
@@ -106,6 +108,28 @@ def test_the_slope_is_that_of_the_changes() -> None:
     np.testing.assert_allclose(found.changes[-1, 0], np.mean(moved), rtol=1e-4)
 
 
+def test_any_network_is_compared_layer_by_layer() -> None:
+    """Members that share their weights, and a network of somebody else's."""
+
+    def shared(width: int) -> Recipe:
+        model = SharedWeights(Mlp(widths=(width,), dropout=0.0), members=2)
+        return defaults.classification(model=model, optimiser=Sgd(0.1), batches=Reshuffled(64))
+
+    found = coordinate_check(shared, (8, 32), TRAIN, VALID, seeds=1, **SIZES)
+    assert found.layers == ("layers.0 (3)", "output")
+    assert np.all(found.changes > 0)
+
+
+def test_what_is_found_says_which_layer_and_what_to_do() -> None:
+    steady = CoordinateCheck((16, 64), ("layers.0", "output"), np.ones((2, 2)), np.asarray([0.1, -0.2]))
+    (finding,) = find_widths(steady)
+    assert finding.what.startswith("from 16 to 64 units, output changes in an update as the -0.20th power of the width")
+    assert finding.next == ""
+    (finding,) = find_widths(dataclasses.replace(steady, slopes=np.asarray([0.1, 0.9])))
+    assert "does not serve another" in finding.what
+    assert "--set optimiser=WidthTransfer" in finding.next
+
+
 class _Bare(eqx.Module):
     weight: jax.Array
 
@@ -117,5 +141,5 @@ def test_what_cannot_be_compared_is_said_in_one_line() -> None:
     with pytest.raises(RequestError, match="at least two widths"):
         coordinate_check(transferred(Sgd()), (32, 32), TRAIN, VALID, **SIZES)
     bare = defaults.classification(model=_Bare(jnp.ones((10, 64))), optimiser=Sgd())
-    with pytest.raises(RequestError, match="`layers` and `output`; got _Bare"):
+    with pytest.raises(RequestError, match="needs a network with hidden layers"):
         coordinate_check(lambda width: bare, (32, 64), TRAIN, VALID, **SIZES)
