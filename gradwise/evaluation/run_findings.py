@@ -38,12 +38,15 @@ def _still_improving(history: dict[str, list[Any]]) -> bool:
     return len(scores) < 4 or bool(np.fmin.reduce(scores) < np.fmin.reduce(early))
 
 
+def find_in_parts(recipe: Recipe) -> list[Finding]:
+    """What the parts of a recipe say of themselves and of one another."""
+    own = [part for _, part in parts(recipe) if isinstance(part, Spec)]
+    return [one for part in own for one in (*part.findings(), *part.findings_in(recipe))]
+
+
 def find_in_run(recipe: Recipe, history: dict[str, list[Any]], outcome: Outcome, train: Dataset) -> tuple[Finding, ...]:
     """What a reader should know: warnings of the parts, and what the run itself shows."""
-    found: list[Finding] = []
-    for _, part in parts(recipe):
-        if isinstance(part, Spec):
-            found += [*part.findings(), *part.findings_in(recipe)]
+    found = find_in_parts(recipe)
     if outcome.name == "diverged":
         what = f"the run diverged: the loss was NaN or infinite at age {outcome.age_examples:,} examples."
         path = learning_rate_of(recipe)[0]

@@ -24,6 +24,7 @@ import equinox as eqx
 from jaxtyping import Array, Key
 
 from .. import __version__
+from ..evaluation.run_findings import find_in_parts
 from ..evaluation.trials.cost import compare_short_runs
 from ..records.finding import Finding
 from ..records.readings import find_readings, next_reading
@@ -312,6 +313,8 @@ def _driven(space: Space, strategy: AbstractStrategy, clock: StudyClock, options
         driver.checkpoints.clear()
     tried = strategy.describe(space, History(study.trials, budget=wanted))
     told = [Finding("note", f"tried {tried}.", "E7")] if tried else []
+    if study.winner is not None and study.winning_trial is not None:
+        told += find_in_parts(study.winning_trial.recipe)
     analysis = dataclasses.replace(study.analysis, batch_size=sizes)
     return dataclasses.replace(study, analysis=analysis, findings=(*told, *study.findings))
 

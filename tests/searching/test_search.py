@@ -15,6 +15,7 @@ from scipy.stats import spearmanr
 import gradwise
 from gradwise.models.activations import Rectifier
 from gradwise.models.centred_mlp import CentredMlp
+from gradwise.optimisers.adaptive.adam import Adam, AdamW
 from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.optimisers.wrappers.recentred import Recentred
 from gradwise.records.study import Study
@@ -34,6 +35,7 @@ from gradwise.searching.strategies.grid import Grid
 from gradwise.searching.strategies.random_search import Random
 from gradwise.searching.strategies.recommended import Recommended
 from gradwise.searching.strategies.successive_halving import SuccessiveHalving
+from gradwise.specs.contracts import AbstractOptimiser
 from gradwise.specs.dataset import Classes, Column, Dataset
 from gradwise.specs.priors import Choice, LogInteger, LogUniform, ZeroOr
 from gradwise.specs.search_space import Space, dimension, write_at
@@ -459,3 +461,18 @@ def test_a_search_of_a_wide_set_tries_overcomplete_first_layers() -> None:
     assert any(300 < several[0] <= 600 for several in widths)
     assert all(len(set(several)) == 1 for several in widths)
     assert study.best.score < 0.5 * study.chance  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("optimiser", "notes"), [(Adam(), 1), (AdamW(decay=0.1), 2), (Sgd(0.1), 0)])
+def test_a_study_says_which_decay_its_winner_has(optimiser: AbstractOptimiser, notes: int) -> None:
+    """With Adam a penalty beside the loss is no decoupled decay; AdamW's own decay is another thing (row J1)."""
+    penalised = write_at(space_of(epochs=2.0).recipe, "criterion.penalties.0.coefficient", np.float64(0.5))
+    recipe = dataclasses.replace(penalised, optimiser=optimiser)
+    study = run(Space(recipe, (dimension(recipe, RATE, LogUniform(1e-3, 1e-2)),)), trials=2)
+    told = [one.what for one in study.findings if one.row == "J1"]
+    assert len(told) == notes
+    if notes:
+        assert "`criterion.penalties.0.coefficient=0.5` is a penalty in the criterion" in told[-1]
+        assert "decoupled decay" in told[-1]
+    if notes == 2:
+        assert "`decay=0.1` is AdamW's" in told[0]

@@ -37,6 +37,7 @@ _TIE = 0.01  # of the best gain: what lies closer is no reason for a higher rate
 _FIRST = (
     3.0  # the first ladder's steps are so many of the later ones: with 8 rates and steps of 2, from r/4096 to 512 r
 )
+_SMALL = 1000  # parameters
 _INPUTS_PER_UNIT = 5.0  # a unit being as many parameters as there are inputs
 _LEAST, _GREATEST = 1e-12, 1e6  # where ladders end, so that a rate never leaves the numbers
 
@@ -83,12 +84,14 @@ def is_faster_together(parameters: PyTree, subset: Subset) -> bool:
 
     On an accelerator they had. On a CPU only the first layer's gain: the rates share its inputs, so their products are
     one wide one. Those of later layers do not become one, and many sets of weights leave the cache. So it must have
-    many inputs for each unit (measured: benchmarks/reestimation.py).
+    many inputs for each unit, or the network be so small that a loop's turns count (measured:
+    benchmarks/reestimation.py).
     """
     if jax.default_backend() != "cpu":
         return True
     inputs = math.prod(subset.whole.inputs.shape[1:])
-    return inputs**2 >= _INPUTS_PER_UNIT * sum(leaf.size for leaf in jax.tree.leaves(parameters))
+    size = sum(leaf.size for leaf in jax.tree.leaves(parameters))
+    return size <= _SMALL or inputs**2 >= _INPUTS_PER_UNIT * size
 
 
 def try_continuing(
