@@ -36,6 +36,7 @@ from ..specs.paths import knobs, replace
 from ..specs.priors import Choice
 from ..specs.recipe import Recipe
 from ..specs.search_space import Dimension, Space
+from ..training.stopping import Off
 from .data_and_recipe import start_device
 from .folders import run_folder as folders
 from .folders.study_folder import publish_study, workplace
@@ -48,6 +49,7 @@ from .requests.study_requests import BreakEvenRequest, QuestionRequest
 from .search_request import PreparedSearch, prepare_search
 
 _TRIALS_EACH = 16
+_ENDLESS = 1e9  # examples: as old as a training may become
 _Answer = tuple[tuple[Trial, ...], Analysis]
 
 
@@ -80,9 +82,10 @@ def _batch_methods(options: BreakEvenRequest, recipe: Recipe) -> tuple[Any, ...]
     return choice.values
 
 
-def _racing(prepared: PreparedSearch) -> Recipe:
+def _racing(prepared: PreparedSearch, rows: int) -> Recipe:
     """The recipe of a race: with plain gradient descent unless an optimiser was set, and without dropout unless it was,
-    since no line search would see the same criterion twice."""
+    since no line search would see the same criterion twice. Unless set, a mini-batch is at most a tenth of the rows,
+    and time alone ends a training."""
     given, recipe = prepared.options.given, prepared.space.recipe
     if given.recipe is not None:
         return recipe
@@ -92,11 +95,16 @@ def _racing(prepared: PreparedSearch) -> Recipe:
     for path, _, _ in knobs(recipe):
         if path.endswith("dropout") and path not in changed:
             recipe = replace(recipe, path, 0.0)
+    if "stopping" not in given.parts and not any(path.split(".")[0] == "stopping" for path in changed):
+        recipe = dataclasses.replace(recipe, stopping=Off(epochs=_ENDLESS / rows))
+    most = max(1, rows // 10)
+    if "batches" not in given.parts and "batches.size" not in changed and recipe.batches.size > most:
+        recipe = replace(recipe, "batches.size", most)
     return recipe
 
 
 def _ask_race(place: _Place, options: BreakEvenRequest, progress: AbstractProgress) -> _Answer:
-    recipe = _racing(place.prepared)
+    recipe = _racing(place.prepared, len(place.data.train))
     methods = _batch_methods(options, recipe)
     assert options.budget.seconds is not None
     each = options.budget.seconds / runs_of(recipe, methods, options.seeds)

@@ -129,7 +129,7 @@ def test_data_without_a_target_are_refused(here, gradwise):
     assert not Path("mine").exists()
 
 
-RACE = ("--set", "model.widths=8", "--set", "stopping=Off", "--set", "stopping.epochs=12", "--set", "batches.size=8")
+RACE = ("--set", "model.widths=8", "--set", "stopping=Off", "--set", "stopping.epochs=6")
 
 
 def test_the_break_even_of_a_table_is_answered_with_a_picture(table, gradwise):
@@ -143,6 +143,7 @@ def test_the_break_even_of_a_table_is_answered_with_a_picture(table, gradwise):
     assert (found.stochastic, found.batch) == ("Sgd", ("Lbfgs",))
     assert len(found.lines) == 4
     assert all(trial.recipe.model.dropout == 0.0 for trial in study.trials)
+    assert {line.size for line in found.lines} == {3, 36}  # unless set, a tenth of the training set at the most
     assert study.settings["command"].startswith("gradwise break-even flowers.csv --target kind --seed 0")
     page = Path("mine/report.html").read_text()
     assert "Who overtakes, by training loss" in page

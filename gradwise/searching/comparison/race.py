@@ -268,7 +268,7 @@ def _told(one: Overtaking, stochastic: str, seeds: int) -> str:
     """One batch method by one measure, on the clock of seconds."""
     count = f"{one.seeds} of {seeds} seeds"
     if not math.isfinite(one.at):
-        some = f" ({count} were overtaken)" if one.seeds else ""
+        some = f" (with {count} it does)" if one.seeds else ""
         return f"{one.method} does not overtake {stochastic} within {_seconds(one.until)}{some}"
     if one.at == 0:
         return f"{one.method} leads from its first update ({count})"
