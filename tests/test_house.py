@@ -5,16 +5,24 @@ import graphlib
 import importlib
 import re
 import runpy
+import shlex
 import subprocess
 import sys
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import gradwise
+from gradwise.cli import commands
+from gradwise.cli.main import run_program
+from gradwise.journeys.data_and_recipe import resolve_for
+from gradwise.journeys.requests.options import flag_of
+from gradwise.journeys.requests.study_requests import SearchRequest
+from gradwise.journeys.requests.training_requests import FitRequest
 
 ROOT = Path(__file__).resolve().parents[1]
 HOUSE = ROOT / "gradwise"
@@ -297,6 +305,95 @@ def test_every_row_of_the_chapter_is_proved_by_a_quick_test() -> None:
             quick[row["row"]] |= function in found if function else any(one.startswith("test_") for one in found)
     assert len(quick) > 80
     assert [row for row, proved in quick.items() if not proved] == []
+
+
+# What a cell may name beside commands and names of gradwise: files of a run, their columns, words of a report.
+SHOWN = {
+    "study.toml",
+    "result.json",
+    "history.parquet",
+    "effort.json",
+    "short_runs",
+    "learning_rate",
+    "behind",
+    "model.widths",
+}
+SHOWN |= {"pseudo_likelihood", "model.history", "optuna-dashboard study.journal", "mean_field", "bound", "sample"}
+NAMED = (
+    "missing argument",
+    "is missing",
+    "nothing to check",
+    "--resume needs",
+    "No such file",
+    "has no folder",
+    "does not exist",
+)
+
+
+def test_every_row_of_the_chapter_says_how_to_see_it() -> None:
+    assert [f"{row['row']} {row['what']}" for row in _chapter() if not row["see it"]] == []
+
+
+def _shown() -> list[str]:
+    return sorted({piece for row in _chapter() for piece in _quoted(row["see it"])})
+
+
+def test_what_the_chapter_names_exists() -> None:
+    """Names of gradwise, scripts and links; an expression begins with a name of gradwise."""
+    missing = []
+    for piece in _shown():
+        if piece.startswith(("gradwise ", "--")) or piece in SHOWN:
+            continue
+        script = re.fullmatch(r"(?:python )?((?:examples|benchmarks|gradwise)/[\w.]+)(?: .*)?", piece)
+        names = re.findall(r"\b(?:gw|gradwise)\.([A-Za-z_][\w.]*)", piece) or re.findall(r"^(\w+)\(", piece)
+        if script:
+            missing += [] if (ROOT / script[1]).is_file() else [piece]
+            continue
+        for name in names:
+            try:
+                _symbol(f"gradwise.{name}")
+            except (ModuleNotFoundError, AttributeError):
+                missing.append(piece)
+        missing += [] if names else [piece]
+    assert missing == []
+    links = {link for row in _chapter() for link in re.findall(r"\]\(([^)]+)\)", row["see it"])}
+    for link in links:
+        page, _, place = link.partition("#")
+        titles = re.findall(r"^#+ (.*)$", (ROOT / "docs" / page).read_text(), re.M)
+        slugs = {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+        assert not place or place in slugs, link
+
+
+def _command(piece: str) -> list[str]:
+    """The words of a command; options alone belong to `gradwise fit digits`, or to a search if a fit lacks them."""
+    words = shlex.split(piece.replace("…", "digits"))
+    if words[0] == "gradwise":
+        return words[1:]
+    known = {word for word in words if word.startswith("--")}
+    of_fit = {flag_of(name) for name in FitRequest.options()}
+    return ["fit" if known <= of_fit else "search", "digits", *words]
+
+
+def test_the_command_line_accepts_what_the_chapter_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the real parser; and the recipe that a fit or a search would begin with is made, as `--set` says."""
+    monkeypatch.chdir(tmp_path)
+
+    def resolve(request: Any, begun: float) -> int:
+        if isinstance(request, FitRequest | SearchRequest) and request.set:
+            kind = "inputs" if request.learns_inputs else "numbers" if request.target else "classes"
+            rows = 500 if str(request.data).endswith(".csv") else None
+            resolve_for(request, kind, table_rows=rows)
+        return 0
+
+    monkeypatch.setattr(commands, "run_command", resolve)
+    refused = []
+    for piece in _shown():
+        if piece.startswith(("gradwise ", "--")):
+            code, said = run_program(_command(piece)), capsys.readouterr().err
+            refused += [] if code == 0 or any(reason in said for reason in NAMED) else [f"{piece}: {said}"]
+    assert refused == []
 
 
 def test_every_public_name_can_be_imported() -> None:

@@ -41,6 +41,7 @@ _NAMES = {
     "curvature.eigenvalues": "lanczos hessian_range implied_rate largest_eigenvalue",
     "curvature.example_gradients": "example_terms",
     "curvature.objective": "Examples Objective gather",
+    "curvature.proximal_gradient": "fista lasso_codes",
     "curvature.products": "jacobian_vector hessian_vector gauss_newton_vector hessian_map gauss_newton_map",
     "data.batches": "AbstractOrder Reshuffled ShuffledOnce Fixed Stream",
     "data.category_scaling": "OneHot Categories",
@@ -170,10 +171,12 @@ _NAMES = {
     "checking.learning.largest_rate": "largest_rate",
     "checking.subject": "Subject",
     "evaluation.break_even": "BreakEvenSize break_even_size overtaking time_to",
-    "evaluation.generative.denoising_score": "denoising_score small_noise reconstruction_gap",
+    "evaluation.generative.denoising_score": "denoising_score tangents small_noise reconstruction_gap",
     "evaluation.generative.likelihood": "log_partition log_likelihood pseudo_likelihood annealed_log_partition",
     "evaluation.generative.parzen": "parzen",
-    "evaluation.generative.sampling": "gibbs gibbs_of_class tangent_walk walk_back rates_fpcd deep_gibbs",
+    "evaluation.generative.sampling": (
+        "gibbs gibbs_of_class tangent_walk walk_back rates_of rates_fpcd deep_gibbs DrawGaussian"
+    ),
     "evaluation.metrics": "measure wilson",
     "evaluation.trials.expected_best": "expected_best",
     "evaluation.trials.knob_relevance": "relevance_of",
