@@ -14,7 +14,7 @@ from ..tracing.flow_monitor import FlowMonitor
 from . import checkpoint
 from .history import Monitor
 from .interval import AT_ONCE, intervals
-from .state import Problem, State
+from .state import Problem, State, uses_objective
 
 Watch = Callable[[dict[str, Any]], None]
 
@@ -78,11 +78,16 @@ CALL_SECONDS = 0.2  # how long one call of the compiled program should take: sho
 
 
 class _IntervalsLeft:
-    """How many intervals the next call should run: one at first, then as many as fit in so many seconds."""
+    """How many intervals the next call should run: one at first, then as many as fit in so many seconds.
+
+    Always one where an update may take hundreds of steps of its own: the last interval does not tell how long the next
+    takes, and a run would be silent for minutes.
+    """
 
     def __init__(self, problem: Problem, done: int, seconds: float):
         self.updates, self.limit, self.done = problem.interval_updates, problem.limit_updates, done
         self.seconds, self.count, self.calls = seconds, 1, 0
+        self.most = 1 if uses_objective(problem.recipe.optimiser) else AT_ONCE
 
     def next(self) -> tuple[int, int]:
         """Updates of each interval, and how many intervals: all of one length, so the last may come alone."""
@@ -96,7 +101,7 @@ class _IntervalsLeft:
         self.calls += 1
         self.done = done
         if self.calls > 1:
-            self.count = max(1, min(AT_ONCE, int(self.seconds / max(seconds / intervals, 1e-6))))
+            self.count = max(1, min(self.most, int(self.seconds / max(seconds / intervals, 1e-6))))
 
 
 def run_intervals(

@@ -28,9 +28,10 @@ from gradwise.runtime import line_search_state
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.adapters import as_criterion
 from gradwise.specs.paths import trainable
+from gradwise.training import loop
 from gradwise.training.interval import interval
 from gradwise.training.state import init
-from gradwise.training.stopping import Off
+from gradwise.training.stopping import Off, Patience
 from tests.marks import parametrize_one_quick
 
 # --- conjugate gradients
@@ -544,3 +545,45 @@ def test_on_an_accelerator_all_products_keep_32_bits(monkeypatch: pytest.MonkeyP
     found = precisions(the_program("highest").jaxpr)
     assert found.pop(None) == 3 + 5  # those of the gradient that is handed in, forward and back; nobody reads them
     assert found.keys() == {(jax.lax.Precision.HIGHEST, jax.lax.Precision.HIGHEST)}
+
+
+class ShortProducts(eqx.Module):
+    """A perceptron whose products, their derivatives included, have factors of 8 bits, as on an accelerator."""
+
+    weights: tuple[jax.Array, ...]
+
+    def __call__(self, x):
+        h = x
+        for number, weight in enumerate(self.weights):
+            h = (weight.astype(jnp.bfloat16) @ h.astype(jnp.bfloat16)).astype(jnp.float32)
+            h = jnp.tanh(h) if number + 1 < len(self.weights) else h
+        return h
+
+
+def test_with_short_products_every_interval_is_told_and_the_run_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Differences drown in rounding, but solves stop at `cg_steps`, and patience or the line search end the run."""
+    rng = np.random.default_rng(0)
+    inputs = jnp.asarray(rng.normal(size=(200, 8)), jnp.float32)
+    targets = jnp.asarray(inputs[:, 0] * inputs[:, 1] > 0, jnp.int32)
+    sizes = ((16, 8), (16, 16), (2, 16))
+    net = ShortProducts(tuple(jnp.asarray(rng.normal(size=size) / size[1] ** 0.5, jnp.float32) for size in sizes))
+    recipe = gradwise.defaults.classification(
+        model=net,
+        criterion=Supervised(SoftmaxLoss(), penalties=()),
+        optimiser=HessianFree(curvature_parts=2, cg_steps=30, precision="default"),
+        batches=Fixed(150),
+        stopping=Patience(initial_examples=6000, initial_epochs=0),
+    )
+    halves = [Examples(inputs[rows], targets[rows]) for rows in (slice(150), slice(150, 200))]
+    problem, state = init(recipe, *halves, outputs=2, classes=2, key=jr.key(0))
+    asked: list[int] = []
+    told: list[dict] = []
+    call = loop.intervals
+    monkeypatch.setattr(loop, "intervals", lambda *given: (asked.append(given[-1]), call(*given))[1])
+    state, history, outcome, _ = loop.run_intervals(problem, state, loop.RunOptions(watch=told.append), "")
+    assert set(asked) == {1}
+    assert len(told) == len(asked) == len(history["updates"]) > 5
+    assert outcome.name in ("patience", "stalled")
+    assert state.optimiser.cg_steps <= 30
+    assert np.isfinite(history["train_loss"]).all()
+    assert history["train_loss"][-1] < 0.5 * history["train_loss"][0]
