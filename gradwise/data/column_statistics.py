@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..runtime.errors import RequestError
+from ..runtime.memory import copy_in_blocks
 from ..specs.dataset import Column
 
 BLOCK = 2**22  # numbers worked on at once: 32 MB
@@ -55,7 +56,7 @@ def blocks(inputs: Any, columns: Sequence[Column]) -> Iterator[np.ndarray]:
     width = max(1, BLOCK // inputs.shape[0])
     for start in range(0, table.shape[1], width):
         block = table[:, start : start + width]
-        block = np.asarray(block.toarray() if sparse else block, np.float64)
+        block = np.asarray(block.toarray(), np.float64) if sparse else copy_in_blocks(block, np.float64)
         refuse_infinite(np.isinf(block).any(0), columns, start)
         yield block
 

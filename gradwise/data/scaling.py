@@ -35,6 +35,7 @@ import equinox as eqx
 import numpy as np
 
 from ..runtime.errors import RequestError
+from ..runtime.memory import row_blocks
 from ..specs.contracts import AbstractScaler
 from ..specs.dataset import Column
 from ..specs.fitted_scaler import FittedScaler
@@ -337,7 +338,9 @@ class Columns(AbstractScaler):
         check_table(self, inputs)
         rows, width = inputs.shape
         is_category = np.array([column.kind == "category" for column in columns] or [False] * width, bool)
-        missing = np.isnan(inputs).sum(0) if inputs.dtype.kind == "f" else np.zeros(width, int)
+        missing = np.zeros(width, int)
+        for _, block in row_blocks(inputs) if inputs.dtype.kind == "f" else ():
+            missing += np.isnan(block).sum(0)
         if not (is_category.any() or missing.any()):
             plain: Any = self.numbers.fit(inputs, columns)
             return plain

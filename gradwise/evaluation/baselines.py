@@ -15,22 +15,28 @@ No choice hangs on what is found here, neither of the network nor of a knob: tha
 the test set. It describes the number that was already read.
 """
 
+import functools
 import math
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ..records.evidence.fit_evidence import Baseline
+from ..runtime.memory import row_blocks
 from ..specs.dataset import Dataset, Task
 from .metrics import gain_interval, measure
+
+Predict = Callable[[Any], np.ndarray]
 
 LINEAR, BOOSTING = "linear model", "gradient boosting"
 SURE = 0.99  # two models are compared with the network, and few differences are worth a warning
 _WORK_LINEAR = 1e8  # rows x inputs x outputs: about two seconds
 _WORK_TREES = 2.0  # about so many seconds
 _ROUNDS, _FEWEST_ROUNDS = 100, 30
-_MOST_ROWS = 20_000
+_MOST_ROWS, _MOST_LINEAR_ROWS = 20_000, 50_000
+_AT_ONCE = 2**21  # numbers of new rows that are looked at together
 _WIDEST_TREES = 2000
 _MOST_CATEGORIES = 255  # of a column, as trees take it
 
@@ -39,8 +45,9 @@ def _flat(inputs: Any) -> Any:
     """Inputs as a table of finite numbers and NaN, or a CSR matrix."""
     if hasattr(inputs, "tocsr"):
         return inputs
-    flat = np.asarray(inputs, np.float64).reshape(len(inputs), -1)
-    return np.where(np.isfinite(flat), flat, np.nan)
+    flat = np.array(inputs, np.float64).reshape(len(inputs), -1)
+    flat[~np.isfinite(flat)] = np.nan
+    return flat
 
 
 def _drawn(count: int, most: float) -> np.ndarray:
@@ -92,27 +99,39 @@ def _boosting(data: Dataset, rounds: int, classifies: bool) -> Any:
     return learner(max_iter=rounds, early_stopping=False, random_state=0, categorical_features=codes)
 
 
-def _column(learner: Any, inputs: Any, targets: np.ndarray, weights: Any, new: Any, width: int) -> np.ndarray:
-    """Predictions (n, width) for new inputs of one learner of classes, or (n, 1) of numbers."""
+def _fitted(learner: Any, inputs: Any, targets: np.ndarray, weights: Any, width: int) -> Predict:
+    """What gives predictions (n, width) for new inputs, after one learner of classes, or (n, 1) of numbers."""
     if width and len(np.unique(targets)) < 2:  # nothing to learn: always the same
-        return np.tile(np.eye(width)[int(targets[0])], (new.shape[0], 1))
+        return lambda new: np.tile(np.eye(width)[int(targets[0])], (new.shape[0], 1))
     learner.fit(inputs, targets, sample_weight=weights)
     if not width:
-        return np.asarray(learner.predict(new)).reshape(-1, 1)
-    found = np.zeros((new.shape[0], width))
-    found[:, learner.classes_.astype(int)] = learner.predict_proba(new)
-    return found
+        return lambda new: np.asarray(learner.predict(new)).reshape(-1, 1)
+
+    def probabilities(new: Any) -> np.ndarray:
+        found = np.zeros((new.shape[0], width))
+        found[:, learner.classes_.astype(int)] = learner.predict_proba(new)
+        return found
+
+    return probabilities
 
 
-def _predictions(make: Any, data: Dataset, inputs: Any, weights: Any, new: Any) -> np.ndarray:
-    """Predictions as the network makes them: `make(classifies)` gives a new learner."""
+def _learn(make: Any, data: Dataset, inputs: Any, weights: Any) -> Predict:
+    """What predicts as the network does: `make(classifies)` gives a new learner."""
     task, targets = data.task, data.targets
     if task.kind == "classes":
-        return _column(make(True), inputs, targets, weights, new, task.outputs)
+        return _fitted(make(True), inputs, targets, weights, task.outputs)
     if task.kind == "labels":
-        each = (targets > 0.5).astype(int).T
-        return np.hstack([_column(make(True), inputs, one, weights, new, 2)[:, 1:] for one in each])
-    return np.hstack([_column(make(False), inputs, one, weights, new, 0) for one in targets.T])
+        several = [_fitted(make(True), inputs, one, weights, 2) for one in (targets > 0.5).astype(int).T]
+        return lambda new: np.hstack([predict(new)[:, 1:] for predict in several])
+    each = [_fitted(make(False), inputs, one, weights, 0) for one in targets.T]
+    return lambda new: np.hstack([predict(new) for predict in each])
+
+
+def _predictions(predict: Predict, prepare: Predict, inputs: Any) -> np.ndarray:
+    """Predictions for new rows, of which a few at a time are made into inputs."""
+    if hasattr(inputs, "tocsr"):
+        return predict(prepare(inputs))
+    return np.concatenate([predict(prepare(_flat(rows))) for _, rows in row_blocks(inputs, _AT_ONCE)])
 
 
 def _weighted(train: Dataset, by_class: np.ndarray | None) -> np.ndarray | None:
@@ -124,12 +143,11 @@ def _weighted(train: Dataset, by_class: np.ndarray | None) -> np.ndarray | None:
 
 def _linear_predictions(train: Dataset, test: Dataset, by_class: np.ndarray | None) -> tuple[np.ndarray, int]:
     width = train.inputs.nnz / len(train) if hasattr(train.inputs, "tocsr") else math.prod(train.shape)
-    some = train.take(_drawn(len(train), _WORK_LINEAR / max(1.0, width * train.task.outputs)))
+    most = min(_WORK_LINEAR / max(1.0, width * train.task.outputs), _MOST_LINEAR_ROWS)
+    some = train.take(_drawn(len(train), most))
     prepared = _prepared(some)
-    inputs = prepared.fit_transform(_flat(some.inputs))
-    new = prepared.transform(_flat(test.inputs))
-    weights = _weighted(some, by_class)
-    return _predictions(_linear, some, inputs, weights, new), len(some)
+    predict = _learn(_linear, some, prepared.fit_transform(_flat(some.inputs)), _weighted(some, by_class))
+    return _predictions(predict, prepared.transform, test.inputs), len(some)
 
 
 def _boosted_predictions(train: Dataset, test: Dataset, by_class: np.ndarray | None) -> tuple[np.ndarray, int] | None:
@@ -141,10 +159,14 @@ def _boosted_predictions(train: Dataset, test: Dataset, by_class: np.ndarray | N
     rounds = _rounds(some, len(some))
     if rounds < _FEWEST_ROUNDS:
         return None
-    inputs, new, weights = _flat(some.inputs), _flat(test.inputs), _weighted(some, by_class)
+    inputs = _flat(some.inputs)
     empty = np.isnan(inputs).all(axis=0)  # of these rows: nothing to split by, which binning does not take
-    inputs, new = np.where(empty, 0.0, inputs), np.where(empty, 0.0, new)
-    return _predictions(lambda classifies: _boosting(some, rounds, classifies), some, inputs, weights, new), len(some)
+
+    def prepare(new: Any) -> np.ndarray:
+        return np.where(empty, 0.0, new)
+
+    make = functools.partial(_boosting, some, rounds)
+    return _predictions(_learn(make, some, prepare(inputs), _weighted(some, by_class)), prepare, test.inputs), len(some)
 
 
 def compare_with_baselines(

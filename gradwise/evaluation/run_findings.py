@@ -8,6 +8,7 @@ import numpy as np
 from ..records.data_read import ColumnRead, DataRead, SetSizes
 from ..records.finding import Finding
 from ..records.outcome import Outcome
+from ..runtime.memory import copy_in_blocks
 from ..specs.dataset import Classes, Dataset
 from ..specs.fitted_scaler import FittedScaler
 from ..specs.knobs import Spec
@@ -71,7 +72,7 @@ def describe_data(dataset: Dataset, sizes: SetSizes, scaler: FittedScaler, recip
     inputs = dataset.inputs
     columns = []
     for number, column in enumerate(listed):
-        values = inputs[:, number]
+        values = inputs[:, number] if hasattr(inputs, "tocsr") else copy_in_blocks(inputs[:, number], inputs.dtype)
         known = values[~np.isnan(values)] if values.dtype.kind == "f" else values
         columns.append(
             ColumnRead(

@@ -11,7 +11,8 @@ import dataclasses
 import importlib
 import math
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from ..records.score_scale import ScoreScale
 from ..records.study_files import is_study
 from ..runtime import keys
 from ..runtime.errors import RequestError
+from ..runtime.memory import is_large
 from ..specs.dataset import Dataset
 from ..specs.paths import knobs
 from ..specs.recipe import Recipe
@@ -174,12 +176,9 @@ def _train(
         else:
             length = recipe.stopping.limit_examples(expected_sizes(recipe, dataset)[0])
             progress.training("training", length=length, scale=scale)
-            loading = threading.Thread(target=_load_what_reports)
-            loading.start()
-            try:
+            # Large data want the room now.
+            with nullcontext() if is_large(dataset.inputs) else _reporting_loaded():
                 result = train(recipe, dataset, **given)
-            finally:  # a program that ends in the middle of an import prints a traceback
-                loading.join()
         progress.phase("measuring columns and simpler models")
         wanted = Description(baselines=not options.no_baselines)
         result = _described(result, dataset, given["key"], options.class_weight, wanted)
@@ -189,7 +188,6 @@ def _train(
 
 
 def _load_what_reports() -> None:
-    """Imports the modules needed after training, which take a second, while the device is busy."""
     for name in (
         "matplotlib.figure",
         "pandas",
@@ -198,6 +196,17 @@ def _load_what_reports() -> None:
         "gradwise.reporting.report",
     ):
         importlib.import_module(name)
+
+
+@contextmanager
+def _reporting_loaded() -> Iterator[None]:
+    """Meanwhile, imports the modules needed after training, which take a second, while the device is busy."""
+    loading = threading.Thread(target=_load_what_reports)
+    loading.start()
+    try:
+        yield
+    finally:  # a program that ends in the middle of an import prints a traceback
+        loading.join()
 
 
 def _share_of_time(options: FitRequest) -> float:

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from ..runtime.memory import row_blocks
+
 _MOST = 32_768  # marks that are kept: a quarter of a megabyte
 _CHUNK = 2_000_000  # numbers looked at at once
 _EVERY = np.uint64(2**64 - 1)
@@ -37,15 +39,14 @@ def row_marks(inputs: Any) -> np.ndarray:
     width = int(np.prod(inputs.shape[1:]))
     factors = _mixed(np.arange(1, width + 1, dtype=np.uint64)) | np.uint64(1)
     sums = np.zeros(rows, np.uint64)
-    step = max(1, _CHUNK // max(1, width))
     with np.errstate(over="ignore", invalid="ignore"):
         if hasattr(inputs, "tocsr"):
             sparse = inputs.tocoo()
             np.add.at(sums, sparse.row, _bits(sparse.data) * factors[sparse.col])
         else:
-            for start in range(0, rows, step):
-                part = np.asarray(inputs[start : start + step]).reshape(-1, width)
-                sums[start : start + step] = (_bits(part) * factors).sum(axis=1, dtype=np.uint64)
+            for start, block in row_blocks(np.asarray(inputs), _CHUNK):
+                part = block.reshape(-1, width)
+                sums[start : start + len(part)] = (_bits(part) * factors).sum(axis=1, dtype=np.uint64)
     return _mixed(sums)
 
 
@@ -60,8 +61,8 @@ class UsedRows:
     def of(*inputs: Any, earlier: "UsedRows | None" = None) -> "UsedRows":
         """The rows of these inputs, and those of an earlier training that was resumed."""
         known = [] if earlier is None else [earlier.marks]
-        marks = np.unique(np.concatenate([*known, *map(row_marks, inputs)]))
         below = _EVERY if earlier is None else earlier.below
+        marks = np.unique(np.concatenate([*known, *map(row_marks, inputs)]))
         if len(marks) > _MOST:
             below = min(below, marks[_MOST - 1])
         return UsedRows(marks[marks <= below], below)

@@ -8,7 +8,6 @@ For a small network most of a check's time is the compiler's. XLA's older way to
 emitters, takes half as long and gives a program as good.
 """
 
-import ctypes
 import functools
 import gc
 import os
@@ -17,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import jax
+
+from .memory import give_back
 
 
 @functools.cache
@@ -45,9 +46,7 @@ def forget_programs() -> None:
     """Drops every compiled program, and the memory it took; those that are needed again come from the cache on disk."""
     jax.clear_caches()
     gc.collect()
-    library = ctypes.CDLL(None)
-    if hasattr(library, "malloc_trim"):  # glibc keeps for itself what the compiler gave back
-        library.malloc_trim(0)
+    give_back()  # what the compiler is done with
 
 
 SMALL = 300_000  # numbers: beyond, running well takes longer than compiling well

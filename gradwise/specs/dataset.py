@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..runtime.errors import RequestError
+from ..runtime.memory import take_rows
 
 
 @dataclass(frozen=True)
@@ -204,7 +205,7 @@ class Dataset:
         """The examples at these rows, without the official test set."""
         return replace(
             self,
-            inputs=self.inputs[rows],
+            inputs=take_rows(self.inputs, rows),
             targets=self.targets[rows],
             weights=None if self.weights is None else self.weights[rows],
             groups=None if self.groups is None else self.groups[rows],

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..runtime.memory import require_memory
+from ..runtime.memory import make_aligned, require_memory, row_blocks
 from .dataset import InputLayout
 
 
@@ -37,15 +37,15 @@ class FittedScaler(eqx.Module):
 
     def apply(self, inputs: Any, dtype: Any = np.float32) -> np.ndarray:
         """All rows of an array or a SciPy sparse matrix; each result depends on its own row alone."""
-        rows = max(16, 2**19 // max(1, math.prod(inputs.shape[1:])))  # a few megabytes at a time stay in cache
-        done = np.empty(0, dtype)
-        for start in range(0, max(1, inputs.shape[0]), rows):
-            part = inputs[start : start + rows]
-            part = self.map(np.asarray(part.toarray() if hasattr(part, "toarray") else part, np.float64), np)
-            if start == 0:
+        done: np.ndarray | None = None
+        # A few megabytes at a time stay in cache.
+        for start, block in row_blocks(inputs, 2**19) if inputs.shape[0] else [(0, inputs)]:
+            part = self.map(np.asarray(block.toarray() if hasattr(block, "toarray") else block, np.float64), np)
+            if done is None:
                 done = self._room((inputs.shape[0], *part.shape[1:]), dtype)
             with np.errstate(over="ignore"):  # beyond 32 bits is infinity: the network's business, not a warning
-                done[start : start + rows] = part
+                done[start : start + len(part)] = part
+        assert done is not None
         return done
 
     @staticmethod
@@ -54,4 +54,4 @@ class FittedScaler(eqx.Module):
         needed = math.prod(shape) * np.dtype(dtype).itemsize
         what = f"{shape[0]} rows of {math.prod(shape[1:])} network inputs need"
         require_memory(needed, what, "Use fewer rows or columns, or `Pca`.", share=0.8)
-        return np.empty(shape, dtype)
+        return make_aligned(shape, dtype)

@@ -21,6 +21,7 @@ from jaxtyping import PyTree
 from ..records.outcome import Outcome
 from ..runtime.errors import RequestError
 from ..runtime.files import write_whole
+from ..runtime.memory import row_blocks
 from ..specs.dataset import Dataset
 from ..specs.paths import named_leaves
 from ..specs.recipe import Recipe
@@ -48,11 +49,12 @@ def digest(dataset: Dataset) -> str:
         if part is None:
             continue
         for array in (part.data, part.indices, part.indptr) if hasattr(part, "indptr") else (part,):
-            array = np.ascontiguousarray(array)
             mark.update(str((array.shape, array.dtype)).encode())
-            # Objects are told by their text: their bytes are addresses, which no two processes share.
-            text = array.dtype == object
-            mark.update(repr(array.ravel().tolist()).encode() if text else array.view(np.uint8).data)
+            if array.dtype == object:  # told by their text: their bytes are addresses, which no two processes share
+                mark.update(repr(array.ravel().tolist()).encode())
+                continue
+            for _, rows in row_blocks(array):
+                mark.update(np.ascontiguousarray(rows).view(np.uint8).data)
     if dataset.test is not None:
         mark.update(digest(dataset.test).encode())
     return mark.hexdigest()

@@ -35,7 +35,7 @@ from ..specs.dataset import Column, Dataset
 from ..specs.knobs import is_off
 from ..specs.networks import as_network
 from ..specs.paths import knobs, parts
-from .predictor import Predictor, in_chunks, outputs_of
+from .predictor import Predictor, in_chunks, outputs_of, outputs_of_each
 
 Measured = tuple[dict[str, dict[str, float]], FitEvidence, tuple[float, float]]
 
@@ -57,7 +57,8 @@ def measure_parts(
 ) -> Measured:
     """Every metric on every set; for the test set also the data for figures and the confidence interval.
 
-    `scaled` holds the inputs of sets that were already scaled. Examples without a target are skipped.
+    `scaled` holds the inputs of sets that were already scaled; each is taken out, so that its memory is free once the
+    outputs are known. Examples without a target are skipped.
     """
     metrics: dict[str, dict[str, float]] = {}
     evidence = FitEvidence()
@@ -66,8 +67,10 @@ def measure_parts(
         if part is None:
             metrics[name] = dict.fromkeys(metrics["train"], math.nan)
             continue
-        inputs = scaled[name] if name in scaled else predictor.scaler.apply(part.inputs)
-        outputs = outputs_of(predictor.network, inputs)
+        if name in scaled:
+            outputs = outputs_of(predictor.network, scaled.pop(name))
+        else:
+            outputs = outputs_of_each([predictor], part.inputs)[0]
         predictions = predictor.from_outputs(outputs)
         known = part.labelled
         weights = None if part.weights is None else part.weights[known]

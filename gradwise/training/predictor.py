@@ -19,11 +19,13 @@ from jaxtyping import Array, Float, PyTree
 
 from ..runtime.compilation import SMALL, options_for
 from ..runtime.errors import RequestError
+from ..runtime.memory import row_blocks
 from ..specs.contracts import AbstractCriterion
 from ..specs.dataset import Column, Task
 from ..specs.fitted_scaler import FittedScaler
 from ..specs.networks import apply_batch
 
+_AT_ONCE = 2**23  # numbers that are scaled before networks see them
 _CHUNK = 512  # every forward pass has this many rows, so a row's prediction cannot depend on its neighbours
 
 
@@ -54,7 +56,7 @@ def in_chunks(function: Callable[[Array], Any], inputs: Any) -> Any:
         count = len(rows)
         rows = np.concatenate([rows, np.broadcast_to(rows[:1], (_CHUNK - count, *rows.shape[1:]))])
         parts.append(jax.tree.map(lambda leaf, n=count: np.asarray(leaf)[:n], function(jnp.asarray(rows))))
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves).astype(np.float64), *parts)
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves, dtype=np.float64), *parts)
 
 
 def outputs_of(network: PyTree, inputs: Any) -> np.ndarray:
@@ -117,9 +119,13 @@ def outputs_of_each(members: Sequence[Predictor], rows: Any) -> list[np.ndarray]
         raise RequestError(f"each row must have shape {shape}; got {tuple(rows.shape[1:])}.")
     found: dict[int, np.ndarray] = {}
     for scaler in {id(member.scaler): member.scaler for member in members}.values():
-        scaled = scaler.apply(rows)
-        alike = (place for place, member in enumerate(members) if member.scaler is scaler)
-        found |= {place: outputs_of(members[place].network, scaled) for place in alike}
+        alike = [place for place, member in enumerate(members) if member.scaler is scaler]
+        blocks: list[list[np.ndarray]] = [[] for _ in alike]
+        for _, block in row_blocks(rows, _AT_ONCE):
+            scaled = scaler.apply(block)
+            for place, pieces in zip(alike, blocks, strict=True):
+                pieces.append(outputs_of(members[place].network, scaled))
+        found |= {place: np.concatenate(pieces) for place, pieces in zip(alike, blocks, strict=True)}
     return [found[place] for place in range(len(members))]
 
 
@@ -142,12 +148,14 @@ def fit_temperature(criterion: AbstractCriterion, outputs: np.ndarray, targets: 
     outputs = outputs - outputs.max(1, keepdims=True)
     right = outputs[np.arange(len(targets)), targets]
     low, high, inverse = np.exp(-3.0), np.exp(3.0), 1.0
+    chances, products = np.empty_like(outputs), np.empty_like(outputs)
     for _ in range(60):
-        chances = np.exp(inverse * outputs)
+        np.exp(np.multiply(inverse, outputs, out=chances), out=chances)
         chances /= chances.sum(1, keepdims=True)
-        mean = (chances * outputs).sum(1)
+        mean = np.multiply(chances, outputs, out=products).sum(1)
         slope = float((mean - right).mean())
-        curvature = float(((chances * outputs**2).sum(1) - mean**2).mean())
+        np.square(outputs, out=products)
+        curvature = float((np.multiply(chances, products, out=products).sum(1) - mean**2).mean())
         low, high = (low, inverse) if slope > 0 else (inverse, high)
         step = inverse - slope / curvature if curvature > 0 else np.inf
         new = step if low < step < high else np.sqrt(low * high)

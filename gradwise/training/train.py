@@ -24,7 +24,7 @@ from ..records.data_read import DataRead, SetSizes
 from ..records.fit import Fit
 from ..records.readings import find_readings, next_reading
 from ..records.used_rows import UsedRows
-from ..runtime import compilation, keys, machine_description
+from ..runtime import compilation, keys, machine_description, memory
 from ..specs.adapters import as_criterion
 from ..specs.dataset import Dataset
 from ..specs.fitted_scaler import FittedScaler
@@ -57,9 +57,9 @@ def _fingerprint(
     return json.dumps([checkpoint.digest(dataset), written, words, str(class_weight), balanced], sort_keys=True)
 
 
-def _predictor(ready: "_Prepared", state: State, dataset: Dataset) -> Predictor:
+def _predictor(ready: "_Prepared", problem: Problem, state: State, dataset: Dataset) -> Predictor:
     """The best network as a predictor, with its temperature fitted on the validation set."""
-    problem, validated = ready.problem, len(ready.valid)  # beyond these there may be empty slots
+    validated = len(ready.valid)  # beyond these there may be empty slots
     # A copy, since `state` may be trained on; through the host, where nothing is compiled for each shape.
     network = eqx.combine(jax.tree.map(lambda leaf: jnp.asarray(np.array(leaf)), state.best), problem.rest)
     criterion = problem.recipe.criterion
@@ -74,15 +74,13 @@ def _predictor(ready: "_Prepared", state: State, dataset: Dataset) -> Predictor:
 
 @dataclasses.dataclass(frozen=True)
 class _Prepared:
-    """The training, validation and test sets, what was learned of their units, and the run before its first update."""
+    """The training, validation and test sets, and what was learned of their units."""
 
     train: Dataset
     valid: Dataset
     test: Dataset | None
     scaler: FittedScaler
     units: tuple[np.ndarray, np.ndarray]
-    problem: Problem
-    state: State
 
 
 def _prepare(
@@ -93,8 +91,8 @@ def _prepare(
     class_weight: CLASS_WEIGHTS,
     warm: Fit | None,
     monitor: FlowMonitor | None,
-) -> _Prepared:
-    """Splits, scales, weighs and builds; `warm` gives its scaler, parameters and optimiser state."""
+) -> tuple[_Prepared, Problem, State]:
+    """Splits, scales, weighs and builds a run; `warm` gives its scaler, parameters and optimiser state."""
     criterion = as_criterion(recipe.criterion)
     train, valid, test = split_labelled(recipe.split, criterion, dataset, key=keys.named(key, "split"))
     scaler = warm.predictor.scaler if warm else recipe.scaler.fit(train.inputs, train.columns)
@@ -104,6 +102,7 @@ def _prepare(
     learned, chosen_by = (place_examples(part, scaler, units, by) for part, by in ((train, by_class), (valid, judged)))
     if recipe.split.bucket() > 1:
         chosen_by = padded_examples(chosen_by, recipe.split.bucket())
+    memory.give_back()  # what splitting and scaling are done with
     problem, state = init(
         recipe,
         learned,
@@ -120,7 +119,7 @@ def _prepare(
         optimiser = state.optimiser if lasts_a_run(recipe.optimiser) else earlier.optimiser
         given = {"best": earlier.best, "memory": earlier.memory}
         state = dataclasses.replace(state, parameters=earlier.parameters, optimiser=optimiser, **given)
-    return _Prepared(train, valid, test, scaler, units, problem, state)
+    return _Prepared(train, valid, test, scaler, units), problem, state
 
 
 def _described(dataset: Dataset, ready: _Prepared, recipe: Recipe, readings: int) -> DataRead:
@@ -164,13 +163,15 @@ def train(
     criterion.check_task(dataset.task)
     metric = check_metric(metric, dataset.task.kind, criterion.measured())
 
-    ready = _prepare(recipe, dataset, key, metric, class_weight, warm, options.monitor)
+    ready, problem, state = _prepare(recipe, dataset, key, metric, class_weight, warm, options.monitor)
     fingerprint = _fingerprint(recipe, dataset, key, class_weight, metric) if options.folder else ""
-    state, history, outcome, seconds = run_intervals(ready.problem, ready.state, options, fingerprint)
+    state, history, outcome, seconds = run_intervals(problem, state, options, fingerprint)
 
-    predictor = _predictor(ready, state, dataset)
+    memory.give_back()  # what training is done with
+    predictor = _predictor(ready, problem, state, dataset)
     measured = measure_features if unsupervised else measure_parts
-    scaled = {"train": ready.problem.train.inputs, "valid": np.asarray(ready.problem.valid.inputs)[: len(ready.valid)]}
+    scaled = {"train": problem.train.inputs, "valid": np.asarray(problem.valid.inputs)[: len(ready.valid)]}
+    del problem  # the scaled sets are freed as each is measured
     sets = {"train": ready.train, "valid": ready.valid, "test": ready.test}
     metrics, evidence, ends = measured(predictor, scaled, sets, metric)
     evidence = dataclasses.replace(evidence, flow=flow_of(state.looks))

@@ -15,6 +15,7 @@ import numpy as np
 
 from ...records.finding import Finding, worst_first
 from ...runtime.errors import RequestError
+from ...runtime.memory import copy_in_blocks
 from ...specs.dataset import FEW_ROWS, Column, Dataset
 from ..codes import found
 
@@ -54,16 +55,17 @@ def refuse_unlearnable(dataset: Dataset) -> None:
 
 
 def _is_identifier(column: Column, values: np.ndarray) -> str:
-    """Why the values look like the names of rows, or empty."""
+    """Why the values look like the names of rows, or empty. Few columns need a look at all of their values."""
     if column.kind == "category":
-        known = int(np.count_nonzero(~np.isnan(values)))
+        known = int(np.count_nonzero(~np.isnan(copy_in_blocks(values, np.float64))))
         every = known >= _FEWEST and len(column.categories) == known
         return "has a different text in every row" if every else ""
     if column.kind != "number" or column.decimal:
         return ""
-    few = values[:50]
+    few = np.asarray(values[:50], np.float64)
     if not (np.isfinite(few).all() and (few == np.round(few)).all()) or len(np.unique(few)) < len(few):
         return ""
+    values = copy_in_blocks(values, np.float64)
     if not (np.isfinite(values).all() and (values == np.round(values)).all()):
         return ""
     steps = np.diff(values)
@@ -79,7 +81,7 @@ def _find_identifiers(dataset: Dataset) -> list[Finding]:
     if not _is_dense(dataset) or dataset.inputs.ndim != 2 or dataset.inputs.shape[1] < 2:
         return []
     listed = enumerate(dataset.columns[:_COLUMNS])
-    told = {column.name: _is_identifier(column, np.asarray(dataset.inputs[:, k], np.float64)) for k, column in listed}
+    told = {column.name: _is_identifier(column, dataset.inputs[:, k]) for k, column in listed}
     found_ = []
     for name in [name for name, why in told.items() if why][:_LISTED]:
         what = f"`{name}` {told[name]}, so it looks like a row identifier: a network can memorise rows by it, which "

@@ -15,6 +15,7 @@ import numpy as np
 
 from ...data.column_statistics import moments_of, range_of
 from ...records.finding import Finding
+from ...runtime.memory import copy_in_blocks, row_blocks
 from ..codes import found
 from .predictability import Part
 
@@ -55,8 +56,8 @@ def _broken_rows(values: Any, missing_allowed: bool) -> tuple[np.ndarray, int]:
         return rows, int(values.indices[spots[0]]) if len(spots) else 0
     kept: list[np.ndarray] = []
     column = 0
-    for start in range(0, len(values), 8192):
-        block = values[start : start + 8192].reshape(min(8192, len(values) - start), -1)
+    for start, rows_ in row_blocks(values):
+        block = rows_.reshape(len(rows_), -1)
         bad = np.isinf(block) if missing_allowed else ~np.isfinite(block)
         rows = np.flatnonzero(bad.any(1))
         if len(rows):
@@ -88,7 +89,7 @@ def _numbered(parts: tuple[Part, ...], dates: Collection[int]) -> tuple[int, ...
         whole = np.isfinite(few).all() and (few == np.round(few)).all()
         if number in dates or not whole or len(np.unique(few)) < len(few):
             continue
-        values = np.concatenate([np.asarray(part.inputs[:, number], np.float64) for part in parts])
+        values = np.concatenate([copy_in_blocks(part.inputs[:, number], np.float64) for part in parts])
         if np.isfinite(values).all() and len(np.unique(values)) == total and np.ptp(values) < 1.1 * total:
             found_.append(number)
     return tuple(found_)
@@ -124,7 +125,7 @@ def measure_columns(
             few = train.inputs[:, places]
             constant[places] = few.max(0).toarray()[0] == few.min(0).toarray()[0]
         else:
-            few = np.asarray(train.inputs[:, places], np.float64)
+            few = np.concatenate([copy_in_blocks(train.inputs[:, [place]], np.float64) for place in places], axis=1)
             constant[places] = ~(np.nanmax(few, 0, initial=-np.inf) > np.nanmin(few, 0, initial=np.inf))
     tokens = train.inputs.dtype.kind in "biu" and len(train.shape) < 2
     broken = []

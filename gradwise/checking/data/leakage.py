@@ -17,11 +17,13 @@ import numpy as np
 from ...data.column_statistics import range_of
 from ...records.finding import Finding
 from ...records.score_scale import percent
+from ...runtime.memory import row_blocks
 from ..codes import found
 from .predictability import Part, as_columns, nearest_rows, ridge, standardised, widest
 
 _QUERIES, _BASE = 500, 8000
 _SAMPLE, _COLUMNS = 2000, 2048
+_FACTOR = np.int64(0x2545F4914F6CDD1D)  # odd: a mark of inputs and one of targets make a mark of both
 
 
 def marks(inputs: Any, whole: bool) -> np.ndarray:
@@ -34,8 +36,8 @@ def marks(inputs: Any, whole: bool) -> np.ndarray:
         return np.array([hash((rows.indices[a:b].tobytes(), data[a:b].tobytes())) for a, b in itertools.pairwise(ends)])
     told = np.empty(len(inputs), np.int64)
     with np.errstate(over="ignore", invalid="ignore"):
-        for start in range(0, len(inputs), 4096):
-            block: np.ndarray = np.array(inputs[start : start + 4096], np.int64 if whole else np.float32, order="C")
+        for start, rows in row_blocks(inputs, 4096 * max(1, inputs[:1].size)):
+            block: np.ndarray = np.array(rows, np.int64 if whole else np.float32, order="C")
             if not whole:
                 block += 0.0  # -0 becomes 0
                 block[np.isnan(block)] = np.nan  # one bit pattern for all NaNs
@@ -101,21 +103,27 @@ def _closeness(train: Part, part: Part, random: np.random.Generator) -> tuple[in
     return len(rows), near, expected, float(inner.mean()) if len(columns) > 1 else 0.0
 
 
+def _pairs(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+    """The rows of the second marks that are among the first, each with the last row there that has the same mark."""
+    order = np.argsort(ours, kind="stable")
+    last = order[np.searchsorted(ours, theirs, side="right", sorter=order) - 1]  # -1, before the first, is another mark
+    rows = np.flatnonzero(ours[last] == theirs)
+    return np.stack([rows, last[rows]], axis=1)
+
+
 def measure_overlap(train: Part, part: Part, random: np.random.Generator) -> Overlap:
     """Identical and nearly identical rows of training and another set."""
     whole = train.inputs.dtype.kind in "biu" and part.inputs.dtype.kind in "biu"
     ours, theirs = marks(train.inputs, whole), marks(part.inputs, whole)
-    _, index, counts = np.unique(ours, return_inverse=True, return_counts=True)
-    place = {int(mark): row for row, mark in enumerate(ours)}
-    pairs = [(row, place[int(mark)]) for row, mark in enumerate(theirs) if int(mark) in place]
-    copied = pairs
+    counts = np.unique(ours, return_counts=True)[1]
+    pairs = copied = _pairs(ours, theirs)
     if train.targets is not None and part.targets is not None:
         beside = [marks(each.targets.reshape(len(each), -1), False) for each in (train, part)]  # type: ignore[union-attr]
-        both = {(int(a), int(b)) for a, b in zip(ours, beside[0], strict=True)}
-        copied = [pair for pair in pairs if (int(theirs[pair[0]]), int(beside[1][pair[0]])) in both]
-    expected = float((counts[index] > 1).mean())
+        both = [inputs * _FACTOR + targets for inputs, targets in zip((ours, theirs), beside, strict=True)]
+        copied = pairs[np.isin(both[1][pairs[:, 0]], both[0])]
+    expected = float(counts[counts > 1].sum() / len(ours))
     closeness = _closeness(train, part, random)
-    first = tuple((copied or pairs)[:5])
+    first = tuple((int(row), int(place)) for row, place in (copied if len(copied) else pairs)[:5])
     continuous = _is_continuous(train, random)
     return Overlap(part.name, len(part), len(pairs), len(copied), expected, continuous, first, *closeness)
 

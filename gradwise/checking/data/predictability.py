@@ -18,6 +18,7 @@ from ...data.column_statistics import moments_of
 from ...records.finding import Finding
 from ...records.score_scale import percent
 from ...runtime.errors import RequestError
+from ...runtime.memory import take_rows
 from ..codes import found
 
 _SAMPLE = 2000
@@ -44,7 +45,7 @@ class Part:
 
     def table(self, rows: np.ndarray, columns: np.ndarray | slice = slice(None)) -> np.ndarray:
         """These rows in 64 bits, infinite values as NaN."""
-        taken = self.inputs[rows][:, columns]
+        taken = take_rows(self.inputs, rows)[:, columns]
         values = np.asarray(taken.toarray() if hasattr(taken, "toarray") else taken, np.float64)
         return np.where(np.isfinite(values), values, np.nan)
 
@@ -97,7 +98,7 @@ def widest(part: Part, count: int = _WIDTH) -> np.ndarray:
     if part.inputs.shape[1] <= count:
         return np.arange(part.inputs.shape[1])
     rows = np.linspace(0, len(part) - 1, min(len(part), 500)).astype(int)
-    some = part.inputs[np.unique(rows)]
+    some = take_rows(part.inputs, np.unique(rows))
     if hasattr(some, "toarray"):
         power = np.asarray(some.multiply(some).mean(0)).ravel() - np.asarray(some.mean(0)).ravel() ** 2
     else:

@@ -25,7 +25,8 @@ from typing import Any
 import numpy as np
 
 from ...runtime.errors import RequestError, nearest
-from . import delimited
+from ...runtime.memory import LARGE, make_room, row_blocks
+from . import delimited, large_files
 
 FORMATS = ".csv, .tsv, .txt (or .gz of these), .parquet, .npz, .npy, .svm, .libsvm, .idx"
 _IDX_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
@@ -106,8 +107,10 @@ def _parquet(path: Path) -> Loaded:
     import pyarrow.parquet as parquet
 
     try:
-        with parquet.ParquetFile(path) as file:
-            table = file.read()
+        table = large_files.read_by_columns(path) if path.stat().st_size > LARGE else None
+        if table is None:
+            with parquet.ParquetFile(path) as file:
+                table = file.read()
     except (pa.ArrowException, OSError) as problem:
         reason = " ".join(str(problem).split())[:120]
         raise RequestError(f"{path} is not a valid Parquet file ({reason}): write it again.") from None
@@ -141,6 +144,16 @@ def _numpy_file(file: Any, path: Path) -> Any:
         ) from None
 
 
+def _member(archive: Any, name: str) -> np.ndarray:
+    """One array of an archive."""
+    if f"{name}.npy" in archive.zip.namelist():
+        with archive.zip.open(f"{name}.npy") as file:
+            found = large_files.read_array(file)
+        if found is not None:
+            return found
+    return np.asarray(archive[name])
+
+
 def _npz(file: Any, path: Path, wanted: Collection[str]) -> Loaded:
     archive = _numpy_file(file, path)
     if isinstance(archive, np.ndarray):
@@ -154,7 +167,7 @@ def _npz(file: Any, path: Path, wanted: Collection[str]) -> Loaded:
             if name not in names:
                 continue
             try:
-                arrays[name] = native(archive[name])
+                arrays[name] = native(_member(archive, name))
             except _DAMAGED as problem:
                 if "Object" in str(problem):
                     raise RequestError(
@@ -168,10 +181,21 @@ def _npz(file: Any, path: Path, wanted: Collection[str]) -> Loaded:
     return Loaded(path.stem, arrays=arrays, targets=targets, others=others, integers_are_classes=True)
 
 
+def _npy_array(file: Any, path: Path) -> Any:
+    try:
+        found = large_files.read_array(file)
+    except _DAMAGED:
+        raise RequestError(f"{path} is damaged: it ends within its array. Write it again.") from None
+    if found is None:
+        file.seek(0)
+        found = _numpy_file(file, path)
+    return found
+
+
 def _npy(file: Any, path: Path) -> Loaded:
     import pyarrow as pa
 
-    array = _numpy_file(file, path)
+    array = _npy_array(file, path)
     if not isinstance(array, np.ndarray):
         array.close()
         raise RequestError(f"{path} is an archive of arrays: rename it to .npz.")
@@ -183,7 +207,9 @@ def _npy(file: Any, path: Path) -> Loaded:
         )
     if array.ndim > 2:
         return Loaded(path.stem, arrays={"X": native(array)})
-    columns = np.ascontiguousarray(native(array).T)
+    columns = make_room(array.shape[::-1], native(array[:0]).dtype)
+    for start, rows in row_blocks(array):
+        columns[:, start : start + len(rows)] = rows.T
     names = [f"x{index + 1}" for index in range(len(columns))]
     note = f"columns are named x1 to x{len(names)}"
     return Loaded(path.stem, pa.table(list(columns), names=names), headless=True, targetless=True, notes=(note,))

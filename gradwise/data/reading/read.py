@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from ...runtime.errors import RequestError, nearest
+from ...runtime.memory import row_blocks
 from ...specs.dataset import Dataset, Inputs, Task
 from . import files, named_sets, pictures
 from .at_hand import load_at_hand, use_dataset
@@ -143,10 +144,8 @@ def _moments(field: Field) -> np.ndarray:
 
 def _whole(values: np.ndarray, missing: np.ndarray, option: str, name: str) -> np.ndarray:
     if missing.any():
-        raise RequestError(
-            f"{option} {name}: {int(missing.sum())} values are missing, first in data row "
-            f"{int(np.argmax(missing)) + 1}."
-        )
+        first = int(np.argmax(missing)) + 1
+        raise RequestError(f"{option} {name}: {int(missing.sum())} values are missing, first in data row {first}.")
     return values
 
 
@@ -173,7 +172,7 @@ def _without_blank_rows(dataset: Dataset, label: str) -> Dataset:
     inputs = dataset.inputs
     if not isinstance(inputs, np.ndarray) or inputs.ndim != 2 or inputs.shape[1] < 2 or inputs.dtype.kind != "f":
         return dataset
-    kept = np.asarray(~np.isnan(inputs).all(1))
+    kept = np.concatenate([~np.isnan(rows).all(1) for _, rows in row_blocks(inputs)])
     gone = len(kept) - int(kept.sum())
     if gone == 0:
         return dataset
@@ -242,7 +241,7 @@ def _of_table(loaded: Loaded, request: ReadRequest) -> Dataset:
         warnings=blank_warning(blank),
     )
     dataset = _without_blank_rows(dataset, loaded.label)
-    return dataset if loaded.test is None else _with_table_test(dataset, loaded.test, targets, request)
+    return _with_table_test(dataset, loaded.test, targets, request) if loaded.test else dataset
 
 
 def _with_table_test(dataset: Dataset, test: Loaded, targets: Sequence[str], request: ReadRequest) -> Dataset:
@@ -281,7 +280,7 @@ def check_input_array(inputs: Any, label: str) -> Any:
     if 0 in inputs.shape[1:]:
         raise RequestError(f"{label}: `X` has shape {inputs.shape}, so there are no inputs.")
     stored = inputs if isinstance(inputs, np.ndarray) else inputs.data
-    if stored.dtype.kind == "f" and np.isinf(stored).any():
+    if stored.dtype.kind == "f" and any(np.isinf(rows).any() for _, rows in row_blocks(stored)):
         if stored is inputs:
             place = tuple(int(axis[0]) for axis in np.nonzero(np.isinf(inputs)))
             raise RequestError(f"{label}: `X` is infinite at index {place}: replace the value, or use NaN for missing.")

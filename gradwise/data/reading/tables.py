@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ...runtime.errors import RequestError, nearest
+from ...runtime.memory import let_go, make_room, row_blocks
 from ...specs.dataset import Column
 from .columns import Field, fields_of, fields_of_frame
 from .words_and_dates import DATE_PARTS, date_part
@@ -27,6 +28,7 @@ KINDS = ("number", "category", "date")
 FEW_WORDS = 20  # a column with at most so many distinct words is a category whatever they look like
 MANY_CATEGORIES = 1000  # each becomes an input of its own, so more of them need `--kind`
 _NOTES_SHOWN = 10
+_TOGETHER = 2**26  # bytes
 
 
 @dataclass(frozen=True)
@@ -130,9 +132,14 @@ def _refuse(objections: dict[str, str]) -> None:
     )
 
 
+def _is_blank(field: Field) -> bool:
+    let_go()  # of the columns before it
+    return field.is_blank
+
+
 def without_blank(fields: Mapping[str, Field], label: str) -> tuple[dict[str, Field], tuple[str, ...]]:
     """The columns that have values, and the names of the others; raises if none has."""
-    blank = tuple(name for name, field in fields.items() if field.is_blank)
+    blank = tuple(name for name, field in fields.items() if _is_blank(field))
     if fields and len(blank) == len(fields):
         refuse_blank(label, blank)
     return {name: field for name, field in fields.items() if name not in blank}, blank
@@ -167,6 +174,7 @@ def infer(fields: Mapping[str, Field], kinds: Mapping[str, str]) -> tuple[tuple[
     objections: dict[str, str] = {}
     notes: list[str] = []
     for name, field in fields.items():
+        let_go()  # of the columns before it
         kind = kinds.get(name) or _kind_of(field)
         if kind == "number":
             columns.append(Column(name, decimal=field.decimal))
@@ -230,13 +238,20 @@ def encode_table(fields: Mapping[str, Field], columns: Sequence[Column]) -> Enco
         hint = nearest(lacking[0], list(fields)) if len(lacking) == 1 else ""
         raise RequestError(f"the table lacks columns that the model needs: {listed(lacking)}.{hint}")
     count = len(next(iter(fields.values()))) if fields else 0
-    inputs = np.empty((count, len(columns)))
+    inputs = make_room((count, len(columns)), np.float64)
     missing: dict[str, int] = {}
     unseen: dict[str, int] = {}
+    together: list[np.ndarray] = []  # columns that are written at once, since each page of a large table holds all
     for index, column in enumerate(columns):
         name = source_of(column)
         values, strange = _encode_one(fields[name], column)
-        inputs[:, index] = values
+        together.append(values)
+        if len(together) * values.nbytes > _TOGETHER or index + 1 == len(columns):
+            first = index + 1 - len(together)
+            for start, rows in row_blocks(inputs):
+                for place, written in enumerate(together, start=first):
+                    rows[:, place] = written[start : start + len(rows)]
+            together = []
         finite = np.isfinite(values)
         if not finite.all():
             infinite = np.isinf(values)
