@@ -38,9 +38,9 @@ def settings(quick: bool) -> dict[tuple[str, str], dict[str, Any]]:
     from gradwise.criteria.reconstruction import CrossEntropy, Reconstruction, SquaredError
     from gradwise.models.activations import Rectifier
     from gradwise.models.auto_encoder import MlpAutoEncoder
+    from gradwise.models.gaussian_visible import GaussianVisible
     from gradwise.models.initial_weights import GaussianWeights as Normal
     from gradwise.models.restricted_boltzmann import Rbm
-    from gradwise.models.visible_units import GaussianVisible
     from gradwise.optimisers.adaptive.adam import Adam
     from gradwise.optimisers.first_order.sgd import HeavyBall
 

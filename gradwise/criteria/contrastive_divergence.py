@@ -7,14 +7,13 @@
 
 The gradient of -log p(v) is dF(v) - E[dF(v')] with v' drawn from the machine: a difference of statistics <h v'>, which
 is what is computed here. The scalar returned, mean F(v) - mean F(v'), has this estimate as its gradient; descending it
-trains the machine, but its value means nothing. So the score is the pseudo-likelihood (row E20). For momentum, use an
-optimiser such as `HeavyBall`.
+trains the machine, but its value means nothing. So the score is the pseudo-likelihood, or that of score matching where
+visible units are real numbers (row E20). For momentum, use an optimiser such as `HeavyBall`.
 """
 
 import abc
-from typing import Any, NamedTuple
+from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -28,6 +27,16 @@ from ..specs.dataset import Task
 from ..specs.knobs import is_off, knob, switch
 from ..specs.networks import require_methods
 from ..specs.priors import Choice, LogUniform, ZeroOr
+from .boltzmann_gradient import (
+    Parameters,
+    Phases,
+    boltzmann_parameters,
+    enhanced_gradient,
+    phase_gradient,
+    with_gradient,
+    with_parameters,
+    with_precisions,
+)
 from .losses import AbstractLoss, SoftmaxLoss
 from .penalties import L2, AbstractPenalty
 
@@ -52,48 +61,6 @@ _ENHANCED: dict[str, Any] = {
     "kind": "optimiser",
     "about": "the gradient that does not change if 0 and 1 swap meanings (Cho et al. 2011)",
 }
-
-
-class Parameters(NamedTuple):
-    """Those of a machine, or a gradient in them."""
-
-    weight: Float[Array, "hidden visible"]
-    hidden_bias: Float[Array, " hidden"]
-    visible_bias: Float[Array, " visible"]
-
-
-class Phases(NamedTuple):
-    """Visible states and the activations of the hidden units: of the examples, then of the machine's own states.
-
-    `weights` are how much each of the latter counts.
-    """
-
-    activation: Float[Array, "n hidden"]
-    own: Float[Array, "m visible"]
-    own_activation: Float[Array, "m hidden"]
-    weights: Float[Array, " m"]
-
-
-@jax.custom_jvp
-def with_gradient(parameters: Parameters, value: Scalar, gradient: Parameters) -> Scalar:
-    """`value`, whose derivative in the parameters is taken to be `gradient`: nothing is differentiated twice."""
-    return value
-
-
-@with_gradient.defjvp
-def _with_gradient_jvp(primals: Any, tangents: Any) -> tuple[Scalar, Scalar]:
-    _, value, gradient = primals
-    slopes = jax.tree.map(lambda slope, move: jnp.sum(slope * move), gradient, tangents[0])
-    return value, sum(slopes, start=jnp.zeros_like(value))
-
-
-def boltzmann_parameters(network: PyTree) -> Parameters:
-    return Parameters(network.weight, network.hidden_bias, network.visible_bias)
-
-
-def with_parameters(network: PyTree, parameters: Parameters) -> PyTree:
-    """The network with other parameters."""
-    return eqx.tree_at(lambda one: tuple(boltzmann_parameters(one)), network, tuple(parameters))
 
 
 def _held(network: PyTree) -> PyTree:
@@ -121,26 +88,6 @@ def gibbs_steps(
     if steps > 1:
         hidden, _ = jax.lax.scan(turn, hidden, jr.split(rest, steps - 1))
     return network.draw_visible(hidden, key=last)
-
-
-def phase_gradient(v: Float[Array, "n visible"], weights: Float[Array, " n"], phases: Phases) -> Parameters:
-    """The gradient: statistics of the machine's own states less those of the examples, in one product."""
-    visible = jnp.concatenate([v, phases.own])
-    signs = jnp.concatenate([-weights, phases.weights])
-    hidden = jax.nn.sigmoid(jnp.concatenate([phases.activation, phases.own_activation])) * signs[:, None]
-    return Parameters(hidden.T @ visible, jnp.sum(hidden, axis=0), signs @ visible)
-
-
-def enhanced_gradient(
-    plain: Parameters, visible: Float[Array, " visible"], hidden: Float[Array, " hidden"]
-) -> Parameters:
-    """The enhanced gradient of Cho et al. 2011, from the plain one and the units' means, averaged over both phases.
-
-    dW <- dW - dc v' - h db',   dc <- dc - dW v,   db <- db - h'dW (with the new dW): the first is a difference of
-    covariances, so it does not hear of the biases, and which state of a unit is called 1 does not matter.
-    """
-    weight = plain.weight - jnp.outer(plain.hidden_bias, visible) - jnp.outer(hidden, plain.visible_bias)
-    return Parameters(weight, plain.hidden_bias - weight @ visible, plain.visible_bias - hidden @ weight)
 
 
 def _enhanced(plain: Parameters, v: Array, weights: Array, phases: Phases) -> Parameters:
@@ -180,10 +127,11 @@ class AbstractDivergence(AbstractCriterion):
         held = _held(network)
         weights = batch.weights / batch.weights.shape[0]
         phases, memory = self.phases(held, v, weights, batch.memory, key)
-        gradient = phase_gradient(v, weights, phases)
+        plain = phase_gradient(v, weights, phases)
+        gradient = with_precisions(held, plain, v, weights, phases)
         memory = self.remembered(memory, gradient)
         if self.enhanced:
-            gradient = _enhanced(gradient, v, weights, phases)
+            gradient = with_precisions(held, _enhanced(plain, v, weights, phases), v, weights, phases)
         # An optimiser that does not look at the value does not pay for it: what is not used is not computed.
         energy = jax.vmap(held.free_energy)
         value = weights @ energy(v) - phases.weights @ energy(phases.own)
@@ -214,14 +162,16 @@ class AbstractDivergence(AbstractCriterion):
         told = model.pseudo_loss(inputs.reshape(inputs.shape[0], -1))
         return told, told
 
-    def measured(self) -> tuple[str, ...]:
-        return ("pseudo_likelihood", "reconstruction_error")
+    def measured(self, model: PyTree) -> tuple[str, ...]:
+        return (model.visible.score, "reconstruction_error")
 
     def measures(self, model: PyTree, inputs: Float[Array, "n ..."]) -> dict[str, Float[Array, " n"]]:
-        """-log of the pseudo-likelihood; and the squared error of going up and down once by means."""
+        """-log of the pseudo-likelihood, of real units the score of score matching; and the squared error of going up
+        and down once by means.
+        """
         v = inputs.reshape(inputs.shape[0], -1)
         errors = jnp.sum((model.visible_mean(model.hidden_mean(v)) - v) ** 2, axis=1)
-        return dict(zip(self.measured(), (model.pseudo_loss(v), errors), strict=True))
+        return dict(zip(self.measured(model), (model.pseudo_loss(v), errors), strict=True))
 
     def decode(self, model: PyTree, code: Float[Array, " k"]) -> Float[Array, " d"]:
         return model.visible_mean(code)
@@ -323,7 +273,7 @@ class FastPersistentDivergence(AbstractDivergence):
         renewed = jax.tree.map(
             lambda old, slope: (self.decay * old - self.fast_rate * slope).astype(old.dtype), fast, gradient
         )
-        return hidden, renewed
+        return hidden, renewed._replace(log_precision=fast.log_precision)  # precisions have no fast part
 
     def begun(self, network: PyTree, v: Float[Array, "n visible"], *, key: Key[Array, ""]) -> PyTree:
         return _begun(network, v, self.chains, key), optax.tree.zeros_like(boltzmann_parameters(network))

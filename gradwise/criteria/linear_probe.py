@@ -155,8 +155,8 @@ class Probed(AbstractCriterion):
     ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         return self.criterion.examples(model, inputs, targets)
 
-    def measured(self) -> tuple[str, ...]:
-        return self.criterion.measured()
+    def measured(self, model: PyTree) -> tuple[str, ...]:
+        return self.criterion.measured(model)
 
     def measures(self, model: PyTree, inputs: Float[Array, "n ..."]) -> dict[str, Float[Array, " n"]]:
         return self.criterion.measures(model, inputs)

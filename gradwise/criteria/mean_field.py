@@ -111,14 +111,14 @@ class MeanFieldDivergence(AbstractCriterion):
         found = self.measures(model, inputs)
         return found["pseudo_likelihood"], found["reconstruction_error"]
 
-    def measured(self) -> tuple[str, ...]:
+    def measured(self, model: PyTree) -> tuple[str, ...]:
         return ("pseudo_likelihood", "reconstruction_error")
 
     def measures(self, model: PyTree, inputs: Float[Array, "n ..."]) -> dict[str, Float[Array, " n"]]:
         """-log of the pseudo-likelihood; and the cross-entropy of going up by mean field and down once."""
         v = inputs.reshape(inputs.shape[0], -1)
         seen = jnp.sum(self._elements(model, model.mean_field(v, self.sweeps), v), axis=1)
-        return dict(zip(self.measured(), (self.pseudo_loss(model, v), seen), strict=True))
+        return dict(zip(self.measured(model), (self.pseudo_loss(model, v), seen), strict=True))
 
     def check_inputs(self, inputs: Float[Array, "n ..."]) -> None:
         refuse_outside_unit("a deep Boltzmann machine", float(jnp.min(inputs)), float(jnp.max(inputs)))

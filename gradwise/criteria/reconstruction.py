@@ -195,7 +195,7 @@ class Reconstruction(AbstractCriterion):
         found = self.measures(model, inputs)
         return found["denoising_error"], found["reconstruction_error"]
 
-    def measured(self) -> tuple[str, ...]:
+    def measured(self, model: PyTree) -> tuple[str, ...]:
         return ("denoising_error", "reconstruction_error")
 
     def measures(self, model: PyTree, inputs: Float[Array, "n ..."]) -> dict[str, Float[Array, " n"]]:
@@ -203,7 +203,7 @@ class Reconstruction(AbstractCriterion):
         flat = inputs.reshape(inputs.shape[0], -1)
         outputs = (_encode_and_decode(model, given, None)[1] for given in (spoilt, inputs))
         errors = (jnp.sum(jax.vmap(self.loss.elements)(each, flat), axis=1) for each in outputs)
-        return dict(zip(self.measured(), errors, strict=True))
+        return dict(zip(self.measured(model), errors, strict=True))
 
     def check_inputs(self, inputs: Float[Array, "n ..."]) -> None:
         self.loss.check_range(float(jnp.min(inputs)), float(jnp.max(inputs)))

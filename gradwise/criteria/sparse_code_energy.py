@@ -56,7 +56,7 @@ class SparseCode(AbstractCriterion):
                 total += share * penalty.coefficient * penalty(model)
         return total, {"loss": losses, "score": losses}
 
-    def measured(self) -> tuple[str, ...]:
+    def measured(self, model: PyTree) -> tuple[str, ...]:
         return ("denoising_error", "energy", "active_share")
 
     def measures(self, model: PyTree, inputs: Float[Array, "n ..."]) -> dict[str, Float[Array, " n"]]:
@@ -69,7 +69,7 @@ class SparseCode(AbstractCriterion):
             model.energy(clean, codes),
             jnp.mean(codes != 0, axis=1, dtype=clean.dtype),
         )
-        return dict(zip(self.measured(), found, strict=True))
+        return dict(zip(self.measured(model), found, strict=True))
 
     def examples(
         self, model: PyTree, inputs: Float[Array, "n ..."], targets: Array

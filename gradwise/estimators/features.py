@@ -192,7 +192,7 @@ class FeatureLearner(WithoutTargets, NetworkEstimator):
         inputs, _ = self._read_inputs(X, first=False)
         predictor = self.record_.predictor
         values = measures_of(predictor.criterion, predictor.network, predictor.scaler.apply(inputs))
-        return -float(np.mean(values[predictor.criterion.measured()[0]]))
+        return -float(np.mean(values[predictor.criterion.measured(predictor.network)[0]]))
 
     def _can_go_back(self) -> bool:
         if hasattr(self, "record_"):

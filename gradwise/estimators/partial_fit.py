@@ -60,7 +60,7 @@ def _record(
 ) -> Fit:
     """The pass as a record, its line added to those of the passes before it."""
     kind, criterion = dataset.task.kind, as_criterion(recipe.criterion)
-    names = criterion.measured() or METRICS[kind]
+    names = criterion.measured(recipe.model) or METRICS[kind]
     age = len(dataset) + (earlier.outcome.age_examples if earlier else 0)
     line = (age, float(seen["train_loss"]), float(seen["train_score"]))
     before = earlier.history if earlier and tuple(earlier.history) == _COLUMNS else {name: [] for name in _COLUMNS}

@@ -266,7 +266,7 @@ def read_data(options: FitRequest) -> tuple[Dataset, Resolved]:
         check_varied(dataset)
     if criterion.learns_from == "inputs":
         dataset = dataset.without_targets()
-        check_metric(options.metric, dataset.task.kind, criterion.measured())
+        check_metric(options.metric, dataset.task.kind, criterion.measured(resolved.recipe.model))
     refuse_targetless(criterion, dataset)
     if options.pretrain is None:
         refuse_unlabelled(criterion, dataset)

@@ -18,7 +18,7 @@ _SHOWN_COLUMNS = 30
 def _metric(recipe: Any, kind: str) -> str:
     """The default metric."""
     criterion = as_criterion(recipe.criterion)
-    return (criterion.measured() or METRICS[kind])[0]
+    return (criterion.measured(recipe.model) or METRICS[kind])[0]
 
 
 def _columns(dataset: Dataset) -> list[dict[str, Any]]:

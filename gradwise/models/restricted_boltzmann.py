@@ -1,7 +1,7 @@
 """Restricted Boltzmann machines (row A2): binary hidden units, and visible units of several kinds.
 
     Rbm(units=500)                                binary visible units, or probabilities in [0, 1]
-    Rbm(units=500, visible=GaussianVisible())     real inputs of standard deviation 1
+    Rbm(units=500, visible=GaussianVisible())     real inputs of standard deviation 1, or of learned precisions
     LabelRbm(units=500)                           inputs and their class together: p(x, y), and p(y | x) in closed form
 
 The energy of a state is E(v, h) = visible part - b'v - c'h - h'Wv. Summing over h gives the free energy F(v), and
@@ -10,10 +10,10 @@ samples (`gradwise.criteria.ContrastiveDivergence`). Called on an example, the n
 units.
 """
 
+import dataclasses
 import math
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key, Scalar, UInt32
@@ -45,10 +45,10 @@ class RbmNetwork(Network):
         return self.hidden_mean(jnp.ravel(x))
 
     def hidden_activation(self, v: Float[Array, "... visible"]) -> Float[Array, "... hidden"]:
-        return v @ self.weight.T + self.hidden_bias
+        return self.visible.seen(v) @ self.weight.T + self.hidden_bias
 
     def visible_activation(self, h: Float[Array, "... hidden"]) -> Float[Array, "... visible"]:
-        return h @ self.weight + self.visible_bias
+        return self.visible.moved(h @ self.weight) + self.visible_bias
 
     def hidden_mean(self, v: Float[Array, "... visible"]) -> Float[Array, "... hidden"]:
         return jax.nn.sigmoid(self.hidden_activation(v))
@@ -78,7 +78,8 @@ class RbmNetwork(Network):
 
         With fewer `units` than there are, that many are evaluated in each state and the sum is scaled up; by default as
         many as are cheap. They are spread evenly over the units, different for each state, and depend only on `turn`.
-        `activation` may be given if it is known. Gaussian units have their own score: see `GaussianVisible`.
+        `activation` may be given if it is known. `visible.score` is the name of
+        what it is: of real units the score of score matching.
         """
         hidden, width = self.weight.shape
         cheap = width if width * hidden <= _ALL else max(1, _SOME // hidden)
@@ -98,7 +99,7 @@ class RbmNetwork(Network):
     @property
     def hidden_layers(self) -> tuple[Layer, ...]:
         """The map from an input to the hidden means, as a layer of a perceptron."""
-        return (Layer(self.weight, self.hidden_bias, None, Sigmoid(), None, residual=False),)
+        return (Layer(self.visible.seen(self.weight), self.hidden_bias, None, Sigmoid(), None, residual=False),)
 
 
 class LabelRbmNetwork(Network):
@@ -113,7 +114,7 @@ class LabelRbmNetwork(Network):
     def __call__(self, x: Float[Array, "..."], *, key: Key[Array, ""] | None = None) -> Float[Array, " k"]:
         joint, v = self.joint, jnp.ravel(x)
         (into, label), (bias, label_bias) = self.kind.parted(joint.weight), self.kind.parted(joint.visible_bias)
-        activation = (into @ v + joint.hidden_bias)[:, None] + label
+        activation = (into @ self.kind.inputs.seen(v) + joint.hidden_bias)[:, None] + label
         hidden = jnp.sum(jax.nn.softplus(activation), axis=0)
         return hidden + label_bias - self.kind.inputs.energy(v, bias)
 
@@ -158,7 +159,7 @@ class _Machine(AbstractModel):
     def made(self, size: int, visible: AbstractVisible, key: Key[Array, ""]) -> RbmNetwork:
         """A machine of `size` visible units of this kind, its biases 0."""
         weight = self.initial.draw(self.units, size, 1.0, key=key)
-        return RbmNetwork(weight, jnp.zeros(self.units), jnp.zeros(size), visible)
+        return RbmNetwork(weight, jnp.zeros(self.units), jnp.zeros(size), visible.units(size))
 
     def input_bias(self, inputs: Float[Array, "n ..."]) -> Float[Array, " d"]:
         return self.visible.bias(jnp.mean(inputs.reshape(inputs.shape[0], -1), axis=0))
@@ -175,7 +176,8 @@ class Rbm(_Machine):
         return self.made(math.prod(inputs), self.visible, key)
 
     def started(self, network: RbmNetwork, inputs: Float[Array, "n ..."]) -> RbmNetwork:
-        return eqx.tree_at(lambda one: one.visible_bias, network, self.input_bias(inputs))
+        visible = network.visible.started(inputs.reshape(inputs.shape[0], -1))
+        return dataclasses.replace(network, visible_bias=self.input_bias(inputs), visible=visible)
 
 
 class LabelRbm(_Machine):
@@ -190,4 +192,6 @@ class LabelRbm(_Machine):
 
     def started(self, network: LabelRbmNetwork, inputs: Float[Array, "n ..."]) -> LabelRbmNetwork:
         bias = jnp.concatenate([self.input_bias(inputs), jnp.zeros(network.kind.classes)])
-        return eqx.tree_at(lambda one: one.joint.visible_bias, network, bias)
+        units = network.kind.inputs.started(inputs.reshape(inputs.shape[0], -1))
+        kind = dataclasses.replace(network.kind, inputs=units)
+        return LabelRbmNetwork(dataclasses.replace(network.joint, visible_bias=bias, visible=kind))

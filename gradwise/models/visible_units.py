@@ -1,7 +1,7 @@
 """The kinds of visible units of a Boltzmann machine (row A2).
 
     BinaryVisible()                              0 or 1, or probabilities in [0, 1]
-    GaussianVisible()                            real numbers of standard deviation 1
+    GaussianVisible()                            real numbers: `gradwise.models.gaussian_visible`
     TruncatedExponentialVisible()                real numbers in [0, 1] that are no probabilities
     LabelledVisible(BinaryVisible(), classes=10) inputs of a kind, then one softmax unit per class
 
@@ -10,8 +10,9 @@ belong to is `models.RbmNetwork`.
 """
 
 import abc
+import dataclasses
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +29,40 @@ _FLAT = 0.01  # below this activation a density on [0, 1] is as good as a line
 
 
 class AbstractVisible(Spec):
-    """A kind of visible units: their own part of the energy, and how they are sampled."""
+    """A kind of visible units: their own part of the energy, and how they are sampled.
+
+    `score` names what `pseudo_loss` is. Some kinds have parameters of their own, one number for each unit; `units` and
+    `started` set them up. Others have none.
+    """
+
+    score: ClassVar[str] = "pseudo_likelihood"
+
+    def units(self, width: int) -> "AbstractVisible":
+        """So many units of this kind, with parameters where the kind has any."""
+        return self
+
+    def started(self, inputs: Float[Array, "n d"]) -> "AbstractVisible":
+        """These units with what their parameters read off the training inputs."""
+        return self
+
+    @property
+    def log_precisions(self) -> Any:
+        """The kind's own parameters, if it has any: the logarithm of each unit's precision."""
+        return None
+
+    def seen(self, v: Float[Array, "... d"]) -> Float[Array, "... d"]:
+        """What the hidden units see of visible states: they are weighed by W seen(v)."""
+        return v
+
+    def moved(self, down: Float[Array, "... d"]) -> Float[Array, "... d"]:
+        """How far W'h moves the visible activations from their biases."""
+        return down
+
+    def precision_slopes(
+        self, v: Float[Array, "n d"], bias: Float[Array, " d"], down: Float[Array, "n d"]
+    ) -> Float[Array, "n d"] | None:
+        """The derivative of each state's free energy in the log-precisions; `down` is W'h at the hidden means."""
+        return None
 
     @abc.abstractmethod
     def energy(self, v: Float[Array, " d"], bias: Float[Array, " d"]) -> Scalar:
@@ -36,7 +70,7 @@ class AbstractVisible(Spec):
 
     @abc.abstractmethod
     def log_normaliser(self, activation: Float[Array, " d"], bias: Float[Array, " d"]) -> Scalar:
-        """The log of the sum, or integral, over visible states of exp(-energy + u'v), where activation = bias + u."""
+        """The log of the sum, or integral, over visible states of exp(-energy + u'seen(v)); activation = bias + u."""
 
     @abc.abstractmethod
     def mean(self, activation: Float[Array, "... d"]) -> Float[Array, "... d"]:
@@ -75,7 +109,7 @@ def bernoulli(probability: Float[Array, "..."], key: Key[Array, ""]) -> Float[Ar
     return coins(key, flat, flat.shape[0]).reshape(probability.shape).astype(probability.dtype)
 
 
-def _uniform(key: Key[Array, ""], shape: tuple[int, ...], dtype: Any) -> Float[Array, "..."]:
+def uniform_numbers(key: Key[Array, ""], shape: tuple[int, ...], dtype: Any) -> Float[Array, "..."]:
     """Numbers of 24 bits in [0, 1), from the cheap stream that `coins` reads."""
     first, second = jr.key_data(key)
     bits = scramble(scramble(jnp.arange(math.prod(shape), dtype=jnp.uint32) + first) ^ second)
@@ -143,57 +177,6 @@ class BinaryVisible(AbstractVisible):
             )
 
 
-def normal_of(uniform: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Normal numbers from uniform ones in [0, 1), multiples of 2^-24 in 32 bits.
-
-    Only 0 must be kept away: it would be minus infinity. Adding half a step instead would round the largest up to 1.
-    """
-    return math.sqrt(2.0) * jax.lax.erf_inv(2.0 * jnp.maximum(uniform, 2.0**-25) - 1.0)
-
-
-class GaussianVisible(AbstractVisible):
-    """Real units of standard deviation 1 around b + W'h: scale the inputs to standard deviation 1 first.
-
-    One unit's density given the others has no closed form. Score matching replaces the pseudo-likelihood, because it
-    needs no normaliser either (Hyvarinen 2005): half the square of d log p/dv, plus its divergence. For this energy it
-    is half the squared error of the mean-field reconstruction r = b + W' s(a), plus the sum over hidden units of
-    |w_j|^2 s_j (1 - s_j), minus d. The second term penalises the capacity to copy, so numbers of units can be compared.
-    """
-
-    def energy(self, v: Float[Array, " d"], bias: Float[Array, " d"]) -> Scalar:
-        return 0.5 * jnp.sum((v - bias) ** 2)
-
-    def log_normaliser(self, activation: Float[Array, " d"], bias: Float[Array, " d"]) -> Scalar:
-        return 0.5 * jnp.sum(activation**2 - bias**2) + 0.5 * math.log(2.0 * math.pi) * bias.shape[0]
-
-    def mean(self, activation: Float[Array, "... d"]) -> Float[Array, "... d"]:
-        return activation
-
-    def draw(self, activation: Float[Array, "... d"], *, key: Key[Array, ""]) -> Float[Array, "... d"]:
-        return activation + normal_of(_uniform(key, activation.shape, activation.dtype))
-
-    def bias(self, mean: Float[Array, " d"]) -> Float[Array, " d"]:
-        return mean
-
-    def pseudo_loss(
-        self, network: Any, v: Float[Array, "n d"], activation: Float[Array, "n hidden"], units: _Units
-    ) -> Float[Array, " n"]:
-        code = jax.nn.sigmoid(activation)
-        width = v.shape[1]
-        error = code @ network.weight[:, :width] + network.visible_bias[:width] - v
-        bend = (code * (1.0 - code)) @ jnp.sum(network.weight[:, :width] ** 2, axis=1)
-        return 0.5 * jnp.sum(error**2, axis=1) + bend - width
-
-    def states(self, count: int) -> int | None:
-        return None
-
-    def state(self, number: Int[Array, ""], count: int) -> Float[Array, " d"]:
-        raise RequestError("the states of Gaussian units cannot be counted: enumerate the hidden units instead.")
-
-    def check_range(self, low: float, high: float) -> None:
-        pass  # any number will do
-
-
 class TruncatedExponentialVisible(AbstractVisible):
     """Real units in [0, 1], of density proportional to exp((b + W'h)_i v_i) there: uniform where that is 0.
 
@@ -203,6 +186,8 @@ class TruncatedExponentialVisible(AbstractVisible):
     As for Gaussian units, the score is that of score matching; on an interval the square of d log p/dv and its
     divergence are weighed by v (1 - v), which keeps terms at the borders out (Hyvarinen 2007).
     """
+
+    score = "score_matching"
 
     def energy(self, v: Float[Array, " d"], bias: Float[Array, " d"]) -> Scalar:
         return -bias @ v
@@ -219,7 +204,7 @@ class TruncatedExponentialVisible(AbstractVisible):
         return jnp.where(jnp.abs(activation) < _FLAT, 0.5 + activation / 12.0 - activation**3 / 720.0, far)
 
     def draw(self, activation: Float[Array, "... d"], *, key: Key[Array, ""]) -> Float[Array, "... d"]:
-        uniform = _uniform(key, activation.shape, activation.dtype)
+        uniform = uniform_numbers(key, activation.shape, activation.dtype)
         size = jnp.abs(_away_from_zero(activation))
         fallen = -jnp.log1p(uniform * jnp.expm1(-size)) / size  # of a density that falls from 0 on
         return jnp.where(jnp.abs(activation) < _FLAT, uniform, jnp.where(activation > 0.0, 1.0 - fallen, fallen))
@@ -264,6 +249,30 @@ class LabelledVisible(AbstractVisible):
 
     inputs: AbstractVisible = BinaryVisible()
     classes: int = switch(2, allowed="[1, inf)", row="A2", about="the number of classes, the last of the visible units")
+
+    def units(self, width: int) -> "LabelledVisible":
+        return dataclasses.replace(self, inputs=self.inputs.units(width - self.classes))
+
+    @property
+    def log_precisions(self) -> Any:
+        return self.inputs.log_precisions
+
+    def seen(self, v: Float[Array, "... d"]) -> Float[Array, "... d"]:
+        if self.inputs.log_precisions is None:
+            return v
+        x, y = self.parted(v)
+        return jnp.concatenate([self.inputs.seen(x), y], axis=-1)
+
+    def moved(self, down: Float[Array, "... d"]) -> Float[Array, "... d"]:
+        if self.inputs.log_precisions is None:
+            return down
+        x, y = self.parted(down)
+        return jnp.concatenate([self.inputs.moved(x), y], axis=-1)
+
+    def precision_slopes(
+        self, v: Float[Array, "n d"], bias: Float[Array, " d"], down: Float[Array, "n d"]
+    ) -> Float[Array, "n x"] | None:
+        return self.inputs.precision_slopes(*(self.parted(each)[0] for each in (v, bias, down)))
 
     def energy(self, v: Float[Array, " d"], bias: Float[Array, " d"]) -> Scalar:
         (x, y), (bias_x, bias_y) = self.parted(v), self.parted(bias)
@@ -315,5 +324,5 @@ class LabelledVisible(AbstractVisible):
     def draw_label(self, activation: Float[Array, "... k"], *, key: Key[Array, ""]) -> Int[Array, "..."]:
         """A class with probability softmax(activation), by where one uniform number falls."""
         below = jnp.cumsum(jax.nn.softmax(activation), axis=-1)[..., :-1]
-        uniform = _uniform(key, activation.shape[:-1], activation.dtype)
+        uniform = uniform_numbers(key, activation.shape[:-1], activation.dtype)
         return jnp.sum(uniform[..., None] >= below, axis=-1)

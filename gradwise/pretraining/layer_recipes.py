@@ -27,10 +27,11 @@ from ..data.scaling import Automatic, Chain, Uniformise, UnitRange
 from ..data.splits import HoldOut
 from ..models.activations import Sigmoid
 from ..models.auto_encoder import MlpAutoEncoder
+from ..models.gaussian_visible import GaussianVisible
 from ..models.mlp import Mlp
 from ..models.restricted_boltzmann import Rbm
 from ..models.sparse_coding import PredictiveSparse
-from ..models.visible_units import BinaryVisible, GaussianVisible
+from ..models.visible_units import BinaryVisible
 from ..optimisers.adaptive.adam import Adam
 from ..optimisers.first_order.sgd import HeavyBall
 from ..runtime.errors import RequestError, nearest

@@ -38,6 +38,7 @@ METRICS = {
     "mae": "MAE",
     "r2": "R²",
     "pseudo_likelihood": "negative pseudo-log-likelihood",
+    "score_matching": "score-matching loss",
     "probe_error_rate": "error of a linear probe",
     "probe_rmse": "RMSE of a linear probe",
 }

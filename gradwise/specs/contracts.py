@@ -154,10 +154,11 @@ class AbstractCriterion(Spec):
         """Score and loss of every validation example, unweighted; both sets are `Examples`."""
         return Scores(*score_in_chunks(lambda *rows: self.examples(model, *rows), valid.inputs, valid.targets))
 
-    def measured(self) -> tuple[str, ...]:
+    def measured(self, model: PyTree) -> tuple[str, ...]:
         """The names of what it tells of an example without targets, lower is better. The first chooses (row E20):
 
         a score that means the same whatever the number of features, so never the plain reconstruction error.
+        `model` is the network, or the spec that builds it.
         """
         return ()
 

@@ -287,7 +287,7 @@ def measure_features(predictor: Predictor, scaled: dict[str, Any], parts: dict[s
     ends = (np.nan, np.nan)
     for name, part in parts.items():
         if part is None:
-            metrics[name] = dict.fromkeys(criterion.measured(), np.nan)
+            metrics[name] = dict.fromkeys(criterion.measured(predictor.network), np.nan)
             continue
         if name not in scaled:
             scaled[name] = predictor.scaler.apply(part.inputs)

@@ -161,7 +161,7 @@ def train(
     dataset = dataset.without_targets() if unsupervised else dataset
     refuse_unlabelled(criterion, dataset)
     criterion.check_task(dataset.task)
-    metric = check_metric(metric, dataset.task.kind, criterion.measured())
+    metric = check_metric(metric, dataset.task.kind, criterion.measured(recipe.model))
 
     ready, problem, state = _prepare(recipe, dataset, key, metric, class_weight, warm, options.monitor)
     fingerprint = _fingerprint(recipe, dataset, key, class_weight, metric) if options.folder else ""

@@ -111,7 +111,7 @@ def test_probed_trains_as_its_criterion_does_and_is_judged_by_the_probe(digits) 
     codes = jax.vmap(model)(x)
     expected, _ = probe_scores(Ridge(), (codes[:1000], codes[1000:]), (y[:1000], y[1000:]), 10)
     np.testing.assert_allclose(scores.score, expected)
-    assert probed.measured() == inner.measured()
+    assert probed.measured(None) == inner.measured(None)
     np.testing.assert_array_equal(probed.decode(model, codes[0]), inner.decode(model, codes[0]))
     check_part(probed)
 

@@ -142,7 +142,7 @@ class _Counting(AbstractCriterion):
     def begin(self, model: Any, inputs: Any, *, key: Any) -> Any:
         return jnp.zeros(()) + model(inputs[0]).shape[0]
 
-    def measured(self) -> tuple[str, ...]:
+    def measured(self, model) -> tuple[str, ...]:
         return ("asked",)
 
     def measures(self, model: Any, inputs: Any) -> Any:

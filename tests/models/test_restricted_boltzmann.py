@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 
+from gradwise.models.gaussian_visible import GaussianVisible
 from gradwise.models.restricted_boltzmann import LabelRbm, LabelRbmNetwork, Rbm, RbmNetwork
-from gradwise.models.visible_units import BinaryVisible, GaussianVisible, LabelledVisible, TruncatedExponentialVisible
+from gradwise.models.visible_units import BinaryVisible, LabelledVisible, TruncatedExponentialVisible
 from gradwise.runtime.errors import RequestError
 from gradwise.testing.contracts import check_part
 from tests.marks import parametrize_one_quick

@@ -8,14 +8,8 @@ import pytest
 from scipy import integrate, stats
 from scipy.special import logsumexp
 
-from gradwise.models.visible_units import (
-    BinaryVisible,
-    GaussianVisible,
-    LabelledVisible,
-    TruncatedExponentialVisible,
-    bernoulli,
-    normal_of,
-)
+from gradwise.models.gaussian_visible import GaussianVisible, normal_of
+from gradwise.models.visible_units import BinaryVisible, LabelledVisible, TruncatedExponentialVisible, bernoulli
 from gradwise.runtime.errors import RequestError
 
 

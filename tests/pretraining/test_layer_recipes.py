@@ -84,7 +84,7 @@ def test_every_learner_suits_the_inputs_it_is_made_for(kind):
     network = recipe.model.build((6,), 0, key=jax.random.key(0))
     assert jax.vmap(network)(rows).shape == (8, 3)
     assert network.hidden_layers[0].weight.shape == (3, 6)  # so that it can be stacked
-    scores = recipe.criterion.measures(network, rows)[recipe.criterion.measured()[0]]
+    scores = recipe.criterion.measures(network, rows)[recipe.criterion.measured(network)[0]]
     assert scores.shape == (8,)
     assert np.isfinite(scores).all()
 

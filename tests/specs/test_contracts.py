@@ -33,7 +33,7 @@ def test_a_criterion_of_two_methods_can_do_nothing_special() -> None:
     criterion.check_network(jnp.tanh)
     criterion.check_inputs(inputs)
     assert criterion.begin(jnp.tanh, inputs, key=jax.random.key(0)) is None
-    assert (criterion.measured(), criterion.measures(jnp.tanh, inputs)) == ((), {})
+    assert (criterion.measured(jnp.tanh), criterion.measures(jnp.tanh, inputs)) == ((), {})
     assert criterion.decode(jnp.tanh, targets) is None
     np.testing.assert_array_equal(criterion.link(targets), targets)
     assert "Squared gives one number for a batch" in criterion.not_summed()

@@ -25,6 +25,7 @@ from gradwise.data.scaling import Chain, Logarithm, Standardise
 from gradwise.models.activations import AbstractActivation
 from gradwise.models.auto_encoder import MlpAutoEncoder
 from gradwise.models.deep_boltzmann import DeepBoltzmann
+from gradwise.models.gaussian_visible import PreciseUnits
 from gradwise.models.input_stage import Embedded, LaidOut
 from gradwise.models.mlp import Mlp
 from gradwise.models.padded_mlp import PaddedMlp, pad
@@ -87,7 +88,7 @@ NEEDED = {
     EffectiveDecay: {"optimiser": Sgd(0.1)},
     Chain: {"steps": (Logarithm(), Standardise())},
 }
-# `Frozen` does not descend, on purpose; `PaddedMlp` and `LaidOut` are made when a run begins, chosen by
+# `Frozen` does not descend, on purpose; `PaddedMlp`, `LaidOut` and `PreciseUnits` are made when a run begins, chosen by
 # nobody; `Recentred` needs a network that can be centred. All have tests apart.
 SPECS = [
     kind
@@ -99,7 +100,7 @@ SPECS = [
         gradwise.models,
         gradwise.optimisers,
     )
-    if kind not in (Frozen, LaidOut, PaddedMlp, Recentred)
+    if kind not in (Frozen, LaidOut, PaddedMlp, PreciseUnits, Recentred)
 ]
 
 

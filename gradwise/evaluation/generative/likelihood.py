@@ -132,7 +132,7 @@ def _anneal(
         up, down = jr.split(key)
         h = (jr.uniform(up, activation.shape, v.dtype) < jax.nn.sigmoid(after * activation)).astype(v.dtype)
         bias = (1.0 - after) * base + after * own
-        return visible.draw(bias + after * (h @ network.weight), key=down), added
+        return visible.draw(bias + after * visible.moved(h @ network.weight), key=down), added
 
     first, rest = jr.split(key)
     start = visible.draw(wide, key=first)

@@ -46,13 +46,13 @@ def learns_features(space: Space) -> bool:
     return as_criterion(space.recipe.criterion).learns_from == "inputs"
 
 
-def _feature_metric(criterion: Any, dataset: Dataset, asked: str | None) -> str:
+def _feature_metric(criterion: Any, model: Any, dataset: Dataset, asked: str | None) -> str:
     """The score that chooses: the learner's own, or a linear probe's where it is asked for and there are targets."""
     if isinstance(criterion, Probed):
         raise RequestError(
             "a search adds its own probe: use the criterion inside `Probed`, with metric `probe_error_rate`."
         )
-    own = criterion.measured()
+    own = criterion.measured(model)
     if own[0] == _RECONSTRUCTION:
         raise RequestError(
             f"`{type(criterion).__name__}` would choose by its reconstruction error, which falls with every added "
@@ -107,7 +107,7 @@ def choose_metric(space: Space, dataset: Dataset, asked: str | None) -> str:
         refuse_unlabelled(criterion, dataset)
         usual = {"numbers": "rmse"}.get(dataset.task.kind, "error_rate")
         return check_metric(asked or usual, dataset.task.kind)
-    metric = _feature_metric(criterion, dataset, asked)
+    metric = _feature_metric(criterion, space.recipe.model, dataset, asked)
     _refuse_other_scales(space, metric)
     return metric
 
@@ -166,7 +166,7 @@ def _measured(predictor: Predictor, kept: TrainedTrial, data: EvaluationData) ->
     train, valid = data.parts(kept.variants[0])
     parts: dict[str, Dataset | None] = {"train": train, "valid": valid, "test": data.test}
     probed = data.metric in PROBE_METRICS
-    own = predictor.criterion.measured()[0]  # type: ignore[attr-defined]
+    own = predictor.criterion.measured(predictor.network)[0]  # type: ignore[attr-defined]
     metrics, evidence, ends = measure_features(predictor, {}, parts, own)
     if probed:
         told = {name: _in_units(scores, data) for name, scores in _probe(predictor, data, parts).items()}

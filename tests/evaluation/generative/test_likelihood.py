@@ -15,8 +15,9 @@ from gradwise.evaluation.generative.likelihood import (
     log_partition,
     pseudo_likelihood,
 )
+from gradwise.models.gaussian_visible import GaussianVisible
 from gradwise.models.restricted_boltzmann import Rbm, RbmNetwork
-from gradwise.models.visible_units import BinaryVisible, GaussianVisible, LabelledVisible, TruncatedExponentialVisible
+from gradwise.models.visible_units import BinaryVisible, LabelledVisible, TruncatedExponentialVisible
 from gradwise.runtime.errors import RequestError
 
 
