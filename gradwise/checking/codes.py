@@ -47,6 +47,7 @@ CODES = {
     "GW212": FindingCode("a class is missing from the training or test set", "warning", "E2"),
     "GW213": FindingCode("the test set has a different distribution", "warning", "E2"),
     "GW214": FindingCode("there are too few rows to estimate an error", "warning", "E2"),
+    "GW215": FindingCode("training contradicts some labels", "note", "F6"),
     "GW301": FindingCode("padding affects the loss", "error", "F4"),
     "GW302": FindingCode("a parameter is not used", "warning", "F4"),
     "GW303": FindingCode("a parameter never changes", "error", "F4"),

@@ -67,7 +67,7 @@ class SemiSupervised(AbstractCriterion):
         ours, theirs = jr.split(key)
         known = labelled(batch.targets)
         total, terms = self.supervised(model, self._of_labelled(batch, known), key=ours)
-        terms = {name: known * terms[name] for name in ("loss", "score")}
+        terms = {**{name: known * terms[name] for name in ("loss", "score")}, "margin": terms["margin"]}
         if batch.memory is not None:
             terms["memory"] = batch.memory
         if not is_off(self.weight):

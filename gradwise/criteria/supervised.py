@@ -56,6 +56,7 @@ class Supervised(AbstractCriterion):
         slots = batch.weights.shape[0]
         outputs = outputs if outputs.ndim == 2 else outputs.mean(axis=1)
         terms = {"loss": losses, "score": jax.vmap(self.loss.score)(outputs, batch.targets)}
+        terms["margin"] = jax.vmap(self.loss.margin)(outputs, batch.targets)
         share = jnp.sum(batch.present) / (slots * batch.total)
         total = jnp.sum(batch.weights * losses) / slots + share * self.of_parameters(model)
         return (total + sum_on_units(self.penalties, units, batch.weights) if units else total), terms

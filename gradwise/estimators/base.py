@@ -36,6 +36,7 @@ from ..data.splits import HoldOut, join_parts
 from ..evaluation.metrics import check_metric
 from ..journeys.data_and_recipe import Description
 from ..journeys.fit import fit_recipe
+from ..records.evidence.example_record import examples_frame
 from ..records.fit import Fit
 from ..records.used_rows import UsedRows
 from ..runtime import keys
@@ -333,6 +334,11 @@ class NetworkEstimator(Estimator):
         if not isinstance(limit, numbers.Real) or not limit > 0:
             raise RequestError(f"`max_time` must be None or a positive number of seconds; got {self.max_time!r}.")
         return RunOptions(max_seconds=float(limit), watch=_print_line if self.verbose else silent)
+
+    @property
+    def examples_(self) -> Any:
+        """A frame with a row for each example of `fit`: see `gradwise.records.ExampleRecord`."""
+        return examples_frame(self.record_.examples)
 
     def _keep(self, record: Fit, passes: int) -> Self:
         """Store the record; warn if training did not end well."""

@@ -140,6 +140,8 @@ class Classifier(ClassTargets, NetworkEstimator):
         The record of the run: its outcome, metrics, findings, recipe and predictor.
     history_
         One list for each column of the training curves.
+    examples_
+        A frame with a row for each example: its losses, when it was learned, whether its label is probably wrong.
     n_iter_
         Passes over the training rows.
     """

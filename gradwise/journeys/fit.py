@@ -170,6 +170,7 @@ def _train(
             max_seconds=_share_of_time(options),
             watch=watch,
             monitor=FlowMonitor(every=options.watch) if options.watch else None,
+            examples=not options.no_examples,
         )
         if options.pretrain is not None:
             result = train_pretrained(recipe, dataset, progress=progress, scale=scale, **given)
@@ -243,7 +244,7 @@ def _estimate(options: FitRequest, dataset: Dataset, result: Fit, progress: Abst
         watch=watch,
         metric=options.metric,
         class_weight=options.class_weight,
-        options=RunOptions(max_seconds=_share_of_time(options), watch=progress.watch),
+        options=RunOptions(max_seconds=_share_of_time(options), watch=progress.watch, examples=False),
     )
     return dataclasses.replace(result, evidence=dataclasses.replace(result.evidence, estimate=estimate))
 

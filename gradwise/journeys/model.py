@@ -6,6 +6,7 @@
     model.score(frame)                         accuracy, or R²; the frame holds the target
     model.test, model.test_interval            the error on the test set, and its 95 % confidence interval
     model.history, model.trials                data frames: one row per validation, one row per trial
+    model.examples                             another: one row per training and validation example
     model.plot(model.plots[0])                 a matplotlib figure; the plots are those of the report
     model.report("report.html"); model.save("runs/mine")
     model.export("model.onnx")                 for other programs; .stablehlo and .py too
@@ -26,6 +27,7 @@ from ..data.reading.columns import fields_of, fields_of_frame
 from ..data.reading.new_rows import Rows, read_rows
 from ..data.reading.targets import of_field, under
 from ..evaluation.metrics import measure
+from ..records.evidence.example_record import examples_frame
 from ..records.fit import Fit
 from ..records.study import Study
 from ..runtime import compilation
@@ -66,6 +68,14 @@ class Model(Shown):
         import pandas as pd
 
         return pd.DataFrame(self.record.history if isinstance(self.record, Fit) else {})
+
+    @property
+    def examples(self) -> Any:
+        """One row per training and validation example: its losses, when it was learned, how often it was forgotten.
+
+        `ExampleRecord` explains the columns; without a record of examples (a search, a stream) there are no rows.
+        """
+        return examples_frame(self.record.examples if isinstance(self.record, Fit) else None)
 
     @property
     def importance(self) -> Any:

@@ -17,13 +17,13 @@ from typing import Any
 # What `check` does not take, with a value each.
 _NOT_CHECKED = (
     *("class_weight", "metric", "learner", "pretrain", "folds", "watch", "max_time", "range", "budget", "strategy"),
-    *("finalists", "seeds", "committee", "batch_size", "space", "plan"),
+    *("finalists", "seeds", "committee", "batch_size", "space", "plan", "no_examples"),
 )
 _BY_PATH = ("set", "range")  # options that map paths to values
-_NOT_SEARCHED = ("folds", "watch", "max_time", "pretrain")
+_NOT_SEARCHED = ("folds", "watch", "max_time", "pretrain", "no_examples")
 # What the file of a recipe holds already.
 _IN_RECIPE = ("set", "recipe", "model", "optimiser", "criterion", "batches", "scaler", "stopping", "split")
-_FLAGS = ("--unsupervised", "--no-baselines", "--nested", "--no-nested")  # options without a value
+_FLAGS = ("--unsupervised", "--no-baselines", "--no-examples", "--nested", "--no-nested")  # options without a value
 _OF_LAYERS = ("model.layers.", "model.mlp.", "layers.")  # knobs of a network with pre-trained layers
 _WHOLE_NUMBERS = ("seed", "folds", "watch")
 
@@ -130,7 +130,7 @@ def as_check(command: str) -> str:
 
 def as_search(command: str) -> str:
     """The command that searches around what this one trains."""
-    return _as_other(command, "search", _NOT_SEARCHED)
+    return _as_other(command.replace(" --no-examples", ""), "search", _NOT_SEARCHED)
 
 
 def _arguments(words: Iterator[str]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The result of a fit, which the report shows: a plain record, saved as JSON and Parquet.
 
-A run folder holds `recipe.json`, `result.json`, `history.parquet` and `model.safetensors`; a `Fit` is the first
-three in memory. Equal runs give equal files but for the wall-clock fields.
+A run folder holds `recipe.json`, `result.json`, `history.parquet`, `examples.npz` and `model.safetensors`; a `Fit` is
+the first four in memory. Equal runs give equal files but for the wall-clock fields.
 """
 
 import dataclasses
@@ -15,6 +15,7 @@ from ..runtime.files import finite, write_whole
 from ..specs.recipe import Recipe
 from ..specs.serialisation import Unwritten, from_plain, to_json
 from .data_read import DataRead
+from .evidence.example_record import ExampleRecord, read_examples, write_examples
 from .evidence.fit_evidence import FitEvidence
 from .finding import Finding
 from .outcome import Outcome
@@ -30,7 +31,8 @@ class Fit:
     `history` has one entry per interval in each column. `metrics` holds every metric of each part ("train",
     "valid", "test"). `evidence` is what the pictures need: confusion matrix, reliability, residuals. `data` is the
     data as read. `predictor` maps raw rows to predictions and is saved beside the record, not in it; `state` is
-    the last state, to continue training; `used` identifies the rows used to train or choose the network.
+    the last state, to continue training; `used` identifies the rows used to train or choose the network; `examples`
+    says what became of each of them.
     """
 
     recipe: Recipe
@@ -50,6 +52,7 @@ class Fit:
     predictor: Any = None
     state: Any = None
     used: UsedRows | None = dataclasses.field(default=None, repr=False)
+    examples: ExampleRecord | None = dataclasses.field(default=None, repr=False)
 
     @property
     def test(self) -> float:
@@ -98,6 +101,8 @@ def write_fit(record: Fit, folder: Path) -> None:
     pq.write_table(pa.table(record.history), buffer)
     write_whole(folder / "history.parquet", buffer.getvalue())
     write_readings(record.data.test_readings, folder)
+    if record.examples is not None:
+        write_examples(record.examples, folder)
     write_whole(folder / "result.json", json.dumps(record.summary(), indent=2).encode())
 
 
@@ -129,6 +134,7 @@ def read_fit(folder: Path, classes: tuple[Any, ...] = ()) -> Fit:
             history=history,
             data=from_values(DataRead, result["data"]),
             evidence=from_values(FitEvidence, result["evidence"]),
+            examples=read_examples(folder),
             **{name: result[name] for name in ("task", "metric", "seconds", "seed", "version", "machine")},
         )
     except RequestError as problem:

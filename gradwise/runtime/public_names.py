@@ -30,6 +30,7 @@ _NAMES = {
     "records.check": "Checked read_checked",
     "records.finding": "Finding",
     "records.fit": "Fit read_fit write_fit",
+    "records.evidence.example_record": "ExampleRecord",
     "records.evidence.fit_evidence": "CrossValidationEstimate FitEvidence",
     "records.outcome": "Outcome",
     "records.study": "Study",

@@ -37,7 +37,8 @@ from ..specs.networks import as_network
 from ..specs.paths import knobs, parts
 from .predictor import Predictor, in_chunks, outputs_of, outputs_of_each
 
-Measured = tuple[dict[str, dict[str, float]], FitEvidence, tuple[float, float]]
+# The metrics of each set, the evidence, the interval on the test set, and each set's predictions (of classes, places).
+Measured = tuple[dict[str, dict[str, float]], FitEvidence, tuple[float, float], dict[str, np.ndarray]]
 
 _SHOWN_ROWS = 512
 _SHOWN_FILTERS = 100
@@ -61,6 +62,7 @@ def measure_parts(
     outputs are known. Examples without a target are skipped.
     """
     metrics: dict[str, dict[str, float]] = {}
+    made: dict[str, np.ndarray] = {}
     evidence = FitEvidence()
     ends = (math.nan, math.nan)
     for name, part in parts.items():
@@ -72,6 +74,7 @@ def measure_parts(
         else:
             outputs = outputs_of_each([predictor], part.inputs)[0]
         predictions = predictor.from_outputs(outputs)
+        made[name] = predictions.argmax(1) if part.task.kind == "classes" else predictions
         known = part.labelled
         weights = None if part.weights is None else part.weights[known]
         metrics[name] = measure(part.task, predictions[known], part.targets[known], weights)
@@ -81,7 +84,7 @@ def measure_parts(
                 part.task, raw, predictions, part.targets, part.rows, predictor.temperature, part.weights
             )
             ends = metric_interval(metric, part.task, predictions, part.targets, part.weights)
-    return metrics, evidence, ends
+    return metrics, evidence, ends, made
 
 
 @eqx.filter_jit
@@ -296,4 +299,4 @@ def measure_features(predictor: Predictor, scaled: dict[str, Any], parts: dict[s
         if name == "test":
             ends = interval_of_mean(values[metric])
     features = gather_features(predictor, criterion, scaled.get("test", scaled["valid"]))
-    return metrics, FitEvidence(features=features), ends
+    return metrics, FitEvidence(features=features), ends, {}

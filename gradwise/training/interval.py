@@ -18,9 +18,11 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..curvature.objective import Examples, labelled
 from ..runtime.compilation import known_options
+from ..runtime.control_flow import either
 from ..runtime.line_search_state import stalled
 from ..specs.contracts import Scores
 from ..specs.networks import as_network
+from ..tracing.example_accounts import Accounts
 from ..tracing.flow_monitor import Looks
 from .state import Problem, State, uses_objective
 from .update import gather_batch, step
@@ -113,7 +115,10 @@ def advance(problem: Problem, state: State, updates: int) -> tuple[State, dict[s
             moving = optax.tree.where(update < problem.last, moving, before)
         total = jnp.broadcast_to(terms["total"], inputs[1].shape)
         # Stacked into one array: on an accelerator each array written by the loop is a kernel of its own.
-        seen = jnp.stack([terms.get("loss", total), terms.get("score", total)])
+        told = [terms.get("loss", total), terms.get("score", total)]
+        if state.accounts is not None:  # of each example alone, where the criterion tells it
+            told += [terms.get(name, jnp.full(total.shape, jnp.nan)) for name in ("loss", "margin")]
+        seen = jnp.stack(told)
         return (moving.parameters, moving.optimiser, moving.update, moving.memory), seen
 
     carry = (state.parameters, state.optimiser, state.update, state.memory)
@@ -129,13 +134,21 @@ def advance(problem: Problem, state: State, updates: int) -> tuple[State, dict[s
     else:
         carry, seen, looks = _monitored(problem, looks, body, carry, (rows, present), unroll)
     parameters, optimiser, update, memory = carry
-    state = State(parameters, optimiser, state.stopping, state.best, update, memory, looks)
+    accounts = None if state.accounts is None else _entered(problem, state, rows, present, seen)
+    state = State(parameters, optimiser, state.stopping, state.best, update, memory, looks, accounts)
     bad = ~jnp.all(jnp.isfinite(seen[:, 0]) | (present == 0), axis=1)
     return state, {
         "age_examples": end,
         "diverged_examples": jnp.where(jnp.any(bad), ages[jnp.argmax(bad)], -1),
         **_training_curve(problem, rows, present, seen),
     }
+
+
+def _entered(problem: Problem, state: State, rows: Array, present: Array, seen: Array) -> Accounts:
+    """The accounts of the training examples after these updates; one without a target has none."""
+    assert state.accounts is not None
+    known, per_epoch = present * labelled(problem.train.targets)[rows], problem.updates_per_epoch
+    return state.accounts.after_updates(rows, known, seen[:, 2], seen[:, 3], first=state.update, per_epoch=per_epoch)
 
 
 def _training_curve(problem: Problem, rows: Array, present: Array, seen: Array) -> dict[str, Array]:
@@ -171,30 +184,28 @@ def _counted(examples: Examples) -> Float[Array, " n"]:
     return examples.weights / jnp.mean(examples.weights)
 
 
+def _judged(problem: Problem, model: PyTree) -> tuple[Scores, Scores]:
+    """Score and loss of every validation example, each by its weight; and as they are."""
+    scores, weights = problem.recipe.criterion.judge(model, problem.train, problem.valid), _counted(problem.valid)
+    return Scores(scores.score * weights, scores.loss * weights), scores
+
+
 def evaluate(problem: Problem, model: PyTree) -> Scores:
     """Score and loss of every validation example, each by its weight."""
-    scores, weights = problem.recipe.criterion.judge(model, problem.train, problem.valid), _counted(problem.valid)
-    return Scores(scores.score * weights, scores.loss * weights)
-
-
-def _either(condition: Bool[Array, ""], new: PyTree, old: PyTree) -> PyTree:
-    """New arrays or old ones. XLA's CPU compiler would write the whole condition into each choice, and compile it as
-    often; on an accelerator a branch has to wait for the host."""
-    if jax.default_backend() == "cpu":
-        return jax.lax.cond(condition, lambda: new, lambda: old)
-    return optax.tree.where(condition, new, old)
+    return _judged(problem, model)[0]
 
 
 def judge(problem: Problem, state: State, seen: dict[str, Array]) -> tuple[State, Row]:
     """One validation, one decision; a better model replaces the best one on the device."""
     stopping = problem.recipe.stopping
     model = judged_model(problem, state)
-    scores = evaluate(problem, model)
+    scores, own = _judged(problem, model)
     stopped, better, stop = stopping.step(state.stopping, seen["age_examples"], scores)
     finite = jnp.isfinite(jnp.mean(scores.loss)) & (seen["diverged_examples"] < 0)
     better = better & finite
     arrays = eqx.filter(model, eqx.is_array)
-    best = _either(better, arrays, state.best)
+    best = either(better, lambda: arrays, state.best)
+    accounts = None if state.accounts is None else state.accounts.after_validation(own.loss, better)
     diverged = jnp.where(finite, -1, jnp.maximum(seen["diverged_examples"], 0))
     diverged = jnp.where(~finite & (diverged == 0), seen["age_examples"], diverged)
     grouped = (problem.valid.targets, _counted(problem.valid), problem.classes)
@@ -216,7 +227,7 @@ def judge(problem: Problem, state: State, seen: dict[str, Array]) -> tuple[State
         stalled=stalled(state.optimiser),
         diverged_examples=diverged,
     )
-    return dataclasses.replace(state, stopping=stopped, best=best), row
+    return dataclasses.replace(state, stopping=stopped, best=best, accounts=accounts), row
 
 
 AT_ONCE = 32  # intervals in one call of the compiled program, at the most

@@ -26,7 +26,7 @@ class RunOptions:
     Checkpoints go into `folder` between intervals, first within two seconds, then every `checkpoint_seconds`, and at
     the end; `watch` is called with each row of the history, and if it raises, a checkpoint is written first. A run that
     is `settled` when its time is out is not resumed, because others depend on it. `monitor` records the flow of signals
-    between updates, for the record of the run.
+    between updates, for the record of the run; `examples` what becomes of each example, where that is possible.
     """
 
     folder: Path | None = None
@@ -36,6 +36,7 @@ class RunOptions:
     watch: Watch = silent
     settled: bool = False
     monitor: FlowMonitor | None = None
+    examples: bool = True
 
 
 def _ending(line: dict[str, Any], problem: Problem, seconds: float, options: RunOptions, asked: bool) -> Outcome | None:

@@ -20,6 +20,7 @@ from ..specs.contracts import AbstractOptimiser, Batch
 from ..specs.paths import parts, replace, trainable
 from ..specs.recipe import Recipe
 from ..specs.schedules import AbstractSchedule
+from ..tracing.example_accounts import Accounts
 from ..tracing.flow_monitor import FlowMonitor, Looks
 
 
@@ -90,7 +91,8 @@ class Problem(eqx.Module):
 class State(eqx.Module):
     """All that changes. `best` is the best model so far: its parameters and measured buffers.
 
-    `memory` is what the criterion keeps from one update to the next; most keep nothing. `looks` are the monitor's.
+    `memory` is what the criterion keeps from one update to the next; most keep nothing. `looks` are the monitor's,
+    `accounts` those of the examples, where they are kept.
     """
 
     parameters: PyTree
@@ -100,6 +102,7 @@ class State(eqx.Module):
     update: Int[Array, ""]
     memory: PyTree = None
     looks: Looks | None = None
+    accounts: Accounts | None = None
 
 
 def start(
@@ -232,9 +235,10 @@ def init(
     outputs: int,
     classes: int = 0,
     monitor: FlowMonitor | None = None,
+    accounts: bool = False,
     key: Key[Array, ""],
 ) -> tuple[Problem, State]:
-    """Builds the network and the state before the first update."""
+    """Builds the network and the state before the first update, with accounts of the examples if they are asked for."""
     recipe = for_building(recipe, train)
     refuse_inputs(recipe, train, valid)
     state, network = start(recipe, train.inputs, outputs, (len(train), len(valid)), key)
@@ -242,4 +246,5 @@ def init(
     problem = Problem(for_training(recipe), rest, train, valid, keys.named(key, "training"), classes, monitor=monitor)
     refuse_unfit(problem, state)
     looks = None if monitor is None else monitor.begin(state.parameters)
-    return problem, dataclasses.replace(state, looks=looks)
+    kept = Accounts.begin(len(train), len(valid)) if accounts else None
+    return problem, dataclasses.replace(state, looks=looks, accounts=kept)

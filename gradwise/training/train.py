@@ -18,9 +18,11 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from .. import __version__
+from ..evaluation.example_evidence import PredictedPart, find_in_examples, gather_examples, why_not_kept
 from ..evaluation.metrics import BALANCED, check_metric
 from ..evaluation.run_findings import describe_data, find_in_run
 from ..records.data_read import DataRead, SetSizes
+from ..records.evidence.example_record import ExampleRecord
 from ..records.fit import Fit
 from ..records.readings import find_readings, next_reading
 from ..records.used_rows import UsedRows
@@ -29,7 +31,7 @@ from ..specs.adapters import as_criterion
 from ..specs.dataset import Dataset
 from ..specs.fitted_scaler import FittedScaler
 from ..specs.recipe import Recipe
-from ..tracing.flow_monitor import FlowMonitor, flow_of
+from ..tracing.flow_monitor import flow_of
 from . import checkpoint
 from .final_measurement import find_features, measure_features, measure_parts
 from .loop import RunOptions, run_intervals
@@ -90,7 +92,7 @@ def _prepare(
     metric: str,
     class_weight: CLASS_WEIGHTS,
     warm: Fit | None,
-    monitor: FlowMonitor | None,
+    options: RunOptions,
 ) -> tuple[_Prepared, Problem, State]:
     """Splits, scales, weighs and builds a run; `warm` gives its scaler, parameters and optimiser state."""
     criterion = as_criterion(recipe.criterion)
@@ -109,7 +111,8 @@ def _prepare(
         chosen_by,
         outputs=dataset.task.outputs,
         classes=dataset.task.outputs if dataset.task.kind == "classes" else 0,
-        monitor=monitor,
+        monitor=options.monitor,
+        accounts=options.examples and not why_not_kept(recipe, dataset.task, len(train), len(valid)),
         key=key,
     )
     if warm:
@@ -122,12 +125,27 @@ def _prepare(
     return _Prepared(train, valid, test, scaler, units), problem, state
 
 
+def _examples(ready: _Prepared, state: State, predictions: dict[str, np.ndarray]) -> ExampleRecord | None:
+    """What became of each example, where accounts were kept. Rows validated on are left out if all are trained on."""
+    if state.accounts is None:
+        return None
+
+    def part(name: str, examples: Dataset) -> PredictedPart:
+        rows = np.arange(len(examples)) if examples.rows is None else examples.rows
+        return PredictedPart(rows, examples.targets, predictions[name])
+
+    held_out = None if is_trained_on(ready.valid, ready.train) else part("valid", ready.valid)
+    return gather_examples(ready.train.task, state.accounts, part("train", ready.train), held_out)
+
+
 def _described(dataset: Dataset, ready: _Prepared, recipe: Recipe, readings: int) -> DataRead:
     """How the data were read and split."""
     sizes = SetSizes(len(ready.train), len(ready.valid), len(ready.test or ()))
+    why = why_not_kept(recipe, dataset.task, sizes.train, sizes.valid) if dataset.task.kind != "inputs" else ""
+    of_examples = (f"the losses of single examples are not recorded: {why}",) if why else ()
     return dataclasses.replace(
         describe_data(dataset, sizes, ready.scaler, recipe),
-        notes=tuple(ready.train.notes),  # what the split noted too
+        notes=(*ready.train.notes, *of_examples),  # what the split noted too
         judged_on="train" if is_trained_on(ready.valid, ready.train) else "valid",
         test_readings=readings,
     )
@@ -163,7 +181,7 @@ def train(
     criterion.check_task(dataset.task)
     metric = check_metric(metric, dataset.task.kind, criterion.measured(recipe.model))
 
-    ready, problem, state = _prepare(recipe, dataset, key, metric, class_weight, warm, options.monitor)
+    ready, problem, state = _prepare(recipe, dataset, key, metric, class_weight, warm, options)
     fingerprint = _fingerprint(recipe, dataset, key, class_weight, metric) if options.folder else ""
     state, history, outcome, seconds = run_intervals(problem, state, options, fingerprint)
 
@@ -173,7 +191,8 @@ def train(
     scaled = {"train": problem.train.inputs, "valid": np.asarray(problem.valid.inputs)[: len(ready.valid)]}
     del problem  # the scaled sets are freed as each is measured
     sets = {"train": ready.train, "valid": ready.valid, "test": ready.test}
-    metrics, evidence, ends = measured(predictor, scaled, sets, metric)
+    metrics, evidence, ends, predictions = measured(predictor, scaled, sets, metric)
+    examples = _examples(ready, state, predictions)
     evidence = dataclasses.replace(evidence, flow=flow_of(state.looks))
     readings = 0 if ready.test is None else next_reading(options.folder) + _read_before(warm, key, dataset, ready.test)
     return Fit(
@@ -189,6 +208,7 @@ def train(
         findings=(
             *find_in_run(recipe, history, outcome, ready.train),
             *find_features(evidence.features, criterion),
+            *find_in_examples(examples),
             *find_readings(readings),
         ),
         seconds=seconds,
@@ -196,6 +216,7 @@ def train(
         version=__version__,
         machine=machine_description.describe_machine(),
         predictor=predictor,
-        state=state,
+        state=dataclasses.replace(state, accounts=None),
+        examples=examples,
         used=UsedRows.of(ready.train.inputs, ready.valid.inputs, earlier=warm.used if warm else None),
     )

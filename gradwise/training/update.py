@@ -27,5 +27,7 @@ def step(problem: Problem, state: State, batch: Batch) -> tuple[State, dict[str,
     )
     parameters = optax.apply_updates(state.parameters, moves)
     memory = terms.pop("memory", state.memory)
-    state = State(parameters, optimiser, state.stopping, state.best, state.update + 1, memory, state.looks)
-    return state, {"total": total, **terms}
+    moved = State(
+        parameters, optimiser, state.stopping, state.best, state.update + 1, memory, state.looks, state.accounts
+    )
+    return moved, {"total": total, **terms}

@@ -34,7 +34,7 @@ TINY = ("--set", "model.widths=8", "--set", "stopping=Off", "--set", "stopping.e
 FIT = ("fit", "flowers.csv", "--target", "kind", *TINY)
 FILES = {
     *("recipe.json", "result.json", "history.parquet", "model.safetensors", "report.html", "checkpoint.safetensors"),
-    "test_readings.json",
+    *("test_readings.json", "examples.npz"),
 }
 
 

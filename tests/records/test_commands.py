@@ -71,8 +71,11 @@ def test_a_check_keeps_the_data_and_the_recipe(command: str, wanted: str) -> Non
 
 
 def test_a_search_leaves_out_what_only_a_training_takes() -> None:
-    assert as_search("gradwise fit iris --folds 5 --set a=1 --max-time 9s") == "gradwise search iris --set a=1"
-    assert as_search('gw.fit(data, target="y", folds=5)') == 'gw.search(data, target="y")'
+    assert (
+        as_search("gradwise fit iris --folds 5 --no-examples --set a=1 --max-time 9s")
+        == "gradwise search iris --set a=1"
+    )
+    assert as_search('gw.fit(data, target="y", folds=5, no_examples=True)') == 'gw.search(data, target="y")'
 
 
 def test_knobs_of_pretrained_layers_go_with_them():

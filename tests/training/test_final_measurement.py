@@ -28,7 +28,7 @@ def test_examples_without_a_target_are_not_judged_and_scaled_inputs_are_taken_as
     hidden[::2] = -1
     half = Dataset(x, hidden, data.task)
     scaled = {"train": predictor.scaler.apply(x)}
-    metrics, evidence, ends = measure_parts(
+    metrics, evidence, ends, _ = measure_parts(
         predictor, scaled, {"train": half, "valid": None, "test": data}, "error_rate"
     )
     wrong = predictor.predict(x).argmax(1) != y

@@ -19,7 +19,7 @@ from scipy.sparse import csr_matrix
 from gradwise import defaults
 from gradwise.criteria.semi_supervised import SemiSupervised
 from gradwise.curvature.objective import Examples
-from gradwise.data.batches import Reshuffled
+from gradwise.data.batches import Reshuffled, Stream
 from gradwise.data.scaling import Standardise, UnitRange
 from gradwise.data.splits import Fold, GivenParts, HoldOut
 from gradwise.evaluation.metrics import BALANCED, METRICS, measure
@@ -572,3 +572,59 @@ def test_unlabelled_rows_go_through_with_weights_classes_folds_and_a_resumed_run
     estimate = cross_validate(moving, partly, [Fold(number, 3) for number in range(3)], **options)
     assert len(estimate.values) == 3
     assert estimate.mean < 0.6
+
+
+def test_planted_wrong_labels_are_found_among_the_digits(digits: Dataset) -> None:
+    """Row F6: 5 % are wrong. Measured: 86 % of the suspects are planted, 90 % of the planted are suspect."""
+    random = np.random.default_rng(0)
+    planted = random.permutation(len(digits))[: len(digits) // 20]
+    targets = digits.targets.copy()
+    targets[planted] = (targets[planted] + random.integers(1, 10, len(planted))) % 10
+    recipe = defaults.classification(**{**QUICK, "scaler": Standardise()})
+    result = train_network(recipe, dataclasses.replace(digits, targets=targets), key=KEY)
+    assert result.examples is not None
+    columns = result.examples.columns
+    is_planted = np.isin(columns["row"], planted)
+    assert is_planted[columns["suspect"]].mean() > 0.8
+    assert columns["suspect"][is_planted].mean() > 0.75
+    (finding,) = [one for one in result.findings if one.code == "GW215"]
+    assert set(finding.evidence["rows"][:10]) <= set(planted.tolist())
+    np.testing.assert_array_equal(columns["target"], targets[columns["row"]])
+    clean = train_network(recipe, digits, key=KEY)
+    assert clean.examples is not None
+    assert clean.examples.columns["suspect"].mean() < 0.01
+    assert not [one for one in clean.findings if one.code == "GW215"]
+
+
+def test_what_became_of_each_example_is_the_same_after_a_cut_and_changes_no_parameter(
+    iris: Dataset, recipe: Recipe, tmp_path: Path
+) -> None:
+    options = {"folder": tmp_path, "checkpoint_seconds": 0.0}
+    straight = train_network(recipe, iris, key=KEY)
+    train_network(recipe, iris, key=KEY, options=RunOptions(**options, max_seconds=0.0))
+    resumed = train_network(recipe, iris, key=KEY, options=RunOptions(**options, resume=True))
+    assert straight.examples is not None
+    assert resumed.examples is not None
+    for name, column in straight.examples.columns.items():
+        assert column.tobytes() == resumed.examples.columns[name].tobytes(), name
+    visits = straight.examples.columns["seen"][straight.examples.columns["set"] == "training"]
+    assert len(visits) == straight.data.rows.train
+    assert visits.sum() == straight.outcome.age_examples
+    without = train_network(recipe, iris, key=KEY, options=RunOptions(examples=False))
+    assert without.examples is None
+    assert same(without.predictor.network, straight.predictor.network)
+
+
+def test_numbers_have_losses_and_no_right_or_wrong(bundled: Callable[[str], Dataset]) -> None:
+    result = train_network(defaults.regression(**{**QUICK, "stopping": SHORT}), bundled("diabetes"), key=KEY)
+    assert result.examples is not None
+    columns = result.examples.columns
+    assert np.isfinite(columns["mean_loss"]).all()
+    assert np.isnan(columns["forgotten"]).all()
+    assert not columns["suspect"].any()
+
+
+def test_a_stream_keeps_no_accounts_and_says_so(iris: Dataset, recipe: Recipe) -> None:
+    result = train_network(dataclasses.replace(recipe, batches=Stream(16)), iris, key=KEY)
+    assert result.examples is None
+    assert "the losses of single examples are not recorded: they come as a stream" in " ".join(result.data.notes)

@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from ...records.evidence.example_record import EXAMPLES
 from ...records.fit import Fit, write_fit
 from ...records.readings import READINGS
 from ...records.study import Study
@@ -37,7 +38,7 @@ LAYER = "layer-*"  # the folders of layers that were pre-trained
 # What is kept while the work goes on, to go on from.
 KEPT = (CHECKPOINT, JOURNAL, "contenders", "nested.json", "batch_size.json", "effort.json", "population", "running")
 _RESULTS = {
-    *("recipe.json", "history.parquet", "model.safetensors", "report.html"),
+    *("recipe.json", "history.parquet", EXAMPLES, "model.safetensors", "report.html"),
     *("study.json", "study.toml", "trials.parquet", READINGS),
     *("check.json", "check.partial.json"),
 }

@@ -185,6 +185,7 @@ class FitRequest(DataRequest):
         None, "Maximum training time: 90s, 10min, 2h.", RUN, "TIME", values.read_seconds, shown="no limit"
     )
     on: str | None = option(None, "cpu or gpu.", RUN, "DEVICE", values.read_device, shown="the best available")
+    no_examples: bool = option(False, "Do not record the losses of single examples.", OUTPUT)
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
@@ -201,7 +202,7 @@ class CheckRequest(FitRequest):
     verb: ClassVar[str] = "check"
     without: ClassVar[tuple[str, ...]] = (
         *("class_weight", "metric", "unsupervised", "learner", "pretrain", "folds", "watch"),
-        *("config", "max_time", "checkpoint", "no_baselines", "dry_run"),
+        *("config", "max_time", "checkpoint", "no_baselines", "no_examples", "dry_run"),
     )
     always: ClassVar[tuple[str, ...]] = ()
     asks: ClassVar[str] = (

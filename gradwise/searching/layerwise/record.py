@@ -133,7 +133,7 @@ def record_of(found: Layerwise, dataset: Dataset, *, key: Key[Array, ""]) -> Fit
     predictor = Predictor(
         found.scaler, network, criterion, temperature, *units, dataset.task, dataset.columns, dataset.shape
     )
-    metrics, evidence, ends = measure_parts(predictor, {}, found.parts, found.metric)
+    metrics, evidence, ends, _ = measure_parts(predictor, {}, found.parts, found.metric)
     chosen = summarise_layerwise(found)
     mlp = dataclasses.replace(one.fine_tuning.model, widths=_widths(one))
     recipe = dataclasses.replace(one.fine_tuning, model=Pretrained(one.settings, mlp))

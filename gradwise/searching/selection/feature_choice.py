@@ -167,7 +167,7 @@ def _measured(predictor: Predictor, kept: TrainedTrial, data: EvaluationData) ->
     parts: dict[str, Dataset | None] = {"train": train, "valid": valid, "test": data.test}
     probed = data.metric in PROBE_METRICS
     own = predictor.criterion.measured(predictor.network)[0]  # type: ignore[attr-defined]
-    metrics, evidence, ends = measure_features(predictor, {}, parts, own)
+    metrics, evidence, ends, _ = measure_features(predictor, {}, parts, own)
     if probed:
         told = {name: _in_units(scores, data) for name, scores in _probe(predictor, data, parts).items()}
         metrics = {name: {data.metric: told[name][0], **metrics[name]} for name in told}
