@@ -84,6 +84,10 @@ class _Prepared:
     scaler: FittedScaler
     units: tuple[np.ndarray, np.ndarray]
 
+    @property
+    def sets(self) -> dict[str, Dataset | None]:
+        return {"train": self.train, "valid": self.valid, "test": self.test}
+
 
 def _prepare(
     recipe: Recipe,
@@ -190,8 +194,7 @@ def train(
     measured = measure_features if unsupervised else measure_parts
     scaled = {"train": problem.train.inputs, "valid": np.asarray(problem.valid.inputs)[: len(ready.valid)]}
     del problem  # the scaled sets are freed as each is measured
-    sets = {"train": ready.train, "valid": ready.valid, "test": ready.test}
-    metrics, evidence, ends, predictions = measured(predictor, scaled, sets, metric)
+    metrics, evidence, ends, predictions = measured(predictor, scaled, ready.sets, metric)
     examples = _examples(ready, state, predictions)
     evidence = dataclasses.replace(evidence, flow=flow_of(state.looks))
     readings = 0 if ready.test is None else next_reading(options.folder) + _read_before(warm, key, dataset, ready.test)
@@ -207,9 +210,7 @@ def train(
         data=_described(dataset, ready, recipe, readings),
         findings=(
             *find_in_run(recipe, history, outcome, ready.train),
-            *find_features(evidence.features, criterion),
-            *find_in_examples(examples),
-            *find_readings(readings),
+            *(*find_features(evidence.features, criterion), *find_in_examples(examples), *find_readings(readings)),
         ),
         seconds=seconds,
         seed=keys.seed_of(key),
