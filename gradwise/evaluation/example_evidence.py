@@ -26,7 +26,7 @@ from ..tracing.example_accounts import Account, Accounts
 MOST = 1_000_000  # examples of which accounts are kept
 CONTRADICTED = (3.5, 0.2)  # so far below the median, in distances to the lower quartile, and so low a confidence
 UNLIKELY = 4.0  # mean loss above which that of a validation example is
-_LEAST_COUNT, _LEAST_SHARE = 10, 0.02  # suspect examples, and their share of a set, from which on a run reports them
+_LEAST_COUNT, _LEAST_SHARE = 10, 0.02  # suspect training examples from which on a run reports them
 _LISTED, _KEPT = 10, 200  # rows named in the finding, and those in its evidence
 
 
@@ -75,9 +75,7 @@ def _columns(task: Task, part: PredictedPart, account: Account, suspect: np.ndar
         **_named(task, part.targets, "target"),
         **_named(task, part.predictions, "predicted"),
         "seen": account.visits.astype(np.int32),
-        "first_loss": account.first_loss,
-        "mean_loss": account.mean_loss,
-        "last_loss": account.last_loss,
+        **{name: getattr(account, name) + 0.0 for name in ("first_loss", "mean_loss", "last_loss")},  # no -0
         "deviation": deviation,
         "learned_at": np.where(tells_right & (account.learned > 0), account.learned, np.nan).astype(np.float32),
         "forgotten": np.where(tells_right, account.forgotten, np.nan).astype(np.float32),
@@ -136,6 +134,33 @@ def ranked(record: ExampleRecord, name: str, values: np.ndarray, most: int) -> n
     return places[np.argsort(-values[places], kind="stable")[:most]]
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class LossGroups:
+    """How the mean losses of the examples are spread: for each group, how many lie between two edges."""
+
+    edges: np.ndarray
+    counts: dict[str, np.ndarray]
+
+
+def group_losses(record: ExampleRecord, bins: int = 30) -> LossGroups:
+    """The training examples by whether they were forgotten; both sets where nothing is known of right and wrong."""
+    columns = record.columns
+    loss, training = columns["mean_loss"], columns["set"] == "training"
+    groups = {"training": training, "validation": ~training}
+    if np.isfinite(columns["forgotten"]).any():
+        learned = np.isfinite(columns["learned_at"])
+        kept = columns["forgotten"] == 0
+        groups = {"learned": learned & kept, "forgotten": training & (columns["forgotten"] > 0)}
+        groups["never learned"] = training & ~learned
+    usable = np.isfinite(loss) & (loss > 0)
+    if not usable.any():
+        return LossGroups(np.zeros(0), {})
+    low, high = np.log10(np.quantile(loss[usable], [0.001, 1.0]).clip(1e-9))
+    edges = np.logspace(low, max(high, low + 0.1) + 1e-6, bins + 1)
+    counts = {name: np.histogram(loss[usable & chosen].clip(edges[0]), edges)[0] for name, chosen in groups.items()}
+    return LossGroups(edges, {name: count for name, count in counts.items() if count.any()})
+
+
 def suspects(record: ExampleRecord) -> np.ndarray:
     """The places of the suspect examples: of training by confidence, then of validation by loss, the worst first."""
     columns = record.columns
@@ -150,13 +175,12 @@ def suspects(record: ExampleRecord) -> np.ndarray:
 
 
 def find_in_examples(record: ExampleRecord | None) -> tuple[Finding, ...]:
-    """GW215, if at least one label in fifty of either set is suspect: fewer may be rare but right."""
+    """GW215, if at least one training label in fifty is suspect: fewer may be rare but right."""
     if record is None:
         return ()
     sizes = [len(of_set(record, name)) for name in ("training", "validation")]
     counts = [int(record.columns["suspect"][of_set(record, name)].sum()) for name in ("training", "validation")]
-    enough = any(count >= _LEAST_SHARE * size > 0 for count, size in zip(counts, sizes, strict=True))
-    if not enough or sum(counts) < _LEAST_COUNT:
+    if counts[0] < max(_LEAST_COUNT, _LEAST_SHARE * sizes[0]):
         return ()
     rows = record.columns["row"][suspects(record)].tolist()
     more = ", ..." if len(rows) > _LISTED else "."

@@ -27,6 +27,7 @@ from ..specs.paths import knobs
 from . import wording
 from .blocks import Block, Items, Notice, Page, Prose, Section, Verdict
 from .captioned_figures import (
+    example_figures,
     feature_figures,
     importance_figures,
     layerwise_figures,
@@ -125,6 +126,8 @@ def _sections(record: Fit) -> Iterator[Section]:
     )
     if errors:
         yield Section("errors", "Errors on the test set", errors, "Errors")
+    if examples := tuple(example_figures.example_figures(record.examples)):
+        yield Section("examples", "Examples", examples)
     if columns := tuple(importance_figures.importance_figures(evidence.importance)):
         yield Section("importance", "Which columns matter", columns, "Columns")
     if chosen := record.evidence.layerwise:

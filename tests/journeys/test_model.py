@@ -147,3 +147,32 @@ def test_a_study_of_numbers_opens_too(tmp_path: Path) -> None:
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match=r"no model\.safetensors"):
         gradwise.load(tmp_path)
+
+
+def test_the_examples_of_a_run_are_the_same_when_it_is_opened_again(tmp_path: Path) -> None:
+    """Row F6; and a switch leaves them out."""
+    frame = houses()
+    made = gradwise.fit(frame, target="dear", set={"stopping.epochs": 8, "model.widths": 16}, no_baselines=True)
+    kept = made.examples
+    assert set(kept["set"]) == {"training", "validation"}
+    assert set(kept["target"]) == {"yes", "no"}
+    assert (kept["target"].to_numpy() == frame["dear"].to_numpy()[kept["row"]]).all()
+    made.save(tmp_path / "run")
+    pd.testing.assert_frame_equal(gradwise.load(tmp_path / "run").examples, kept)
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert 'id="examples"' in page
+    assert "The hardest training examples" in page
+    without = gradwise.fit(
+        frame, target="dear", set={"stopping.epochs": 8, "model.widths": 16}, no_baselines=True, no_examples=True
+    )
+    assert len(without.examples) == 0
+    without.save(tmp_path / "bare")
+    assert not (tmp_path / "bare" / "examples.npz").exists()
+    assert 'id="examples"' not in (tmp_path / "bare" / "report.html").read_text()
+
+
+def test_an_estimator_tells_what_became_of_its_rows() -> None:
+    draw = np.random.default_rng(0)
+    inputs = draw.normal(size=(60, 2))
+    fitted = gradwise.Classifier(stopping=gradwise.Off(epochs=3)).fit(inputs, (inputs[:, 0] > 0).astype(int))
+    assert sorted(fitted.examples_["row"]) == list(range(60))
