@@ -1,13 +1,14 @@
-"""What first layers learn without labels: filters of three learners, on digits and on photographs (rows A2, A5, A6).
+"""What first layers learn without labels: filters of four learners, on digits and on photographs (rows A2, A5, A6).
 
     python benchmarks/filters_picture.py train --arrays filters.npz [--quick]
     python benchmarks/filters_picture.py draw --arrays filters.npz --picture docs/pictures/filters.png
 
-Two rows, digits above and patches below; a denoising auto-encoder, a contractive one and a Boltzmann machine. A tile is
-what a unit listens to: its row of the weights, grey being 0 and each tile at its own full contrast. The first hundred
-units of each are shown, not the fairest. The digits are MNIST's, in [0, 1]: cross-entropy and binary units. Patches,
-12 by 12 pixels, have their mean taken out and are whitened without being turned (ZCA), so that they and the filters
-remain pictures: squared error and Gaussian units. Data are read from `$GRADWISE_DATA`.
+Two rows, digits above and patches below; a plain auto-encoder, the same with noise on its inputs, a contractive one and
+a Boltzmann machine. A tile is what a unit listens to: its row of the weights, grey being 0 and each tile at its own
+full contrast. The first hundred units of each are shown, not the fairest. The digits are MNIST's, in [0, 1]:
+cross-entropy and binary units. Patches, 12 by 12 pixels, have their mean taken out and are whitened without being
+turned (ZCA), so that they and the filters remain pictures: squared error and Gaussian units. Data are read from
+`$GRADWISE_DATA`.
 """
 
 import argparse
@@ -22,6 +23,7 @@ PATCH = 12
 SHOWN = 10  # tiles along and across
 KEPT = 0.9  # of the variance of the patches; whitening would blow up the rest, which is noise of the camera
 TITLES = {
+    "plain": "plain auto-encoder",
     "denoising": "denoising auto-encoder",
     "contractive": "contractive (sparse too, below)",
     "rbm": "Boltzmann machine",
@@ -59,9 +61,11 @@ def settings(quick: bool) -> dict[tuple[str, str], dict[str, Any]]:
     quiet = (Contraction(1.0), KlToTarget(30.0))
     machine = Rbm(units=units, visible=GaussianVisible())
     return {
+        ("digits", "plain"): panel(sigmoid, Reconstruction(CrossEntropy()), 2e-3),
         ("digits", "denoising"): panel(sigmoid, Reconstruction(CrossEntropy(), corruption=noisy), 2e-3),
         ("digits", "contractive"): panel(sigmoid, Reconstruction(CrossEntropy(), on_codes=(Contraction(0.5),)), 2e-3),
         ("digits", "rbm"): panel(Rbm(units=units), PersistentDivergence(), 1e-3),
+        ("patches", "plain"): panel(rectifier, Reconstruction(SquaredError()), 2e-3),
         ("patches", "denoising"): panel(rectifier, Reconstruction(SquaredError(), corruption=rough), 2e-3),
         ("patches", "contractive"): panel(sigmoid, Reconstruction(SquaredError(), on_codes=quiet), 5e-3, 2.0),
         # Whitened to deviation 1 the patches would be what the machine says without any hidden unit.
@@ -152,7 +156,7 @@ def draw(source: Path, target: Path) -> None:
 
     with np.load(source, allow_pickle=False) as archive:
         filters = {name: archive[name] for name in archive.files}
-    figure, axes = plt.subplots(2, 3, figsize=(10.5, 7.3), layout="constrained")
+    figure, axes = plt.subplots(2, 4, figsize=(14.0, 7.3), layout="constrained")
     for row, (data, about) in zip(axes, ROWS.items(), strict=True):
         for ax, (kind, title) in zip(row, TITLES.items(), strict=True):
             ax.set(xticks=[], yticks=[])
@@ -162,7 +166,7 @@ def draw(source: Path, target: Path) -> None:
                 ax.imshow(mosaic(filters[f"{data}_{kind}"]), cmap=shades, vmin=-1, vmax=1, interpolation="nearest")
             if data == "digits":
                 ax.set_title(title, fontsize=11)
-            if kind == "denoising":
+            if kind == "plain":
                 ax.set_ylabel(about, fontsize=11)
     target.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(target, dpi=110)

@@ -523,6 +523,65 @@ def larochelle(result: dict[str, Any]) -> str:
     return title + "\n".join(lines) + "\n" + tail + _source(result)
 
 
+def _paired(one: list[float], other: list[float]) -> tuple[float, float]:
+    """The mean difference of paired values, with half of its 95 % interval."""
+    apart = [a - b for a, b in zip(one, other, strict=True)]
+    return statistics.fmean(apart), _half_width(apart)
+
+
+def probe_error(result: dict[str, Any]) -> str:
+    """Errors of a linear probe on plain and on denoising codes, and their paired difference."""
+    level, report = str(result["level"]), result["report"]
+    lines = ["| set | plain | denoising | difference |", "|---|---|---|---|"]
+    apart, better, worse = [], 0, 0
+    for name in report["sets"]:
+        plain, noisy = report["errors"][name]["0.0"], report["errors"][name][level]
+        mean, half = _paired(noisy, plain)
+        better += mean + half < 0
+        worse += mean - half > 0
+        apart.append(mean)
+        cells = [f"{100 * statistics.fmean(each):.2f} %" for each in (plain, noisy)]
+        lines.append(f"| {name} | {cells[0]} | {cells[1]} | {100 * mean:+.2f} ± {100 * half:.2f} |")
+    seeds, chosen = len(report["seeds"]), result["choice"]
+    intro = (
+        f"Test error of a logistic regression on the codes of one layer of {result['units']} units, mean over {seeds} "
+        "seeds, each with the same rows and first weights for both; the paired difference with its 95 % interval. The "
+        f"masked share, {level} of {', '.join(map(str, result['levels']))}, was chosen on {', '.join(chosen['sets'])} "
+        f"with other seeds.\n\n"
+    )
+    told = f"\nMean difference over the sets: {100 * statistics.fmean(apart):+.2f} points. Clearly better on {better} "
+    told += f"and clearly worse on {worse} of {len(apart)} sets.\n"
+    return intro + "\n".join(lines) + "\n" + told + _source(result)
+
+
+def gaussian_rates(result: dict[str, Any]) -> str:
+    """The chosen learning rates beside the one that was a custom, on the sets that chose nothing."""
+    custom, report = str(result["custom"]), result["report"]
+    words = {"fixed": "precision 1", "learned": "learned precisions"}
+    lines = [
+        f"| set | units | score at {custom} | at the chosen rate | difference | probe error |",
+        "|---|---|---|---|---|---|",
+    ]
+    for kind, rate in result["rates"].items():
+        for name in report["sets"]:
+            by_rate = report["measured"][kind][name]
+            scores = [[one["score"] for one in by_rate[each]] for each in (custom, str(rate))]
+            errors = [statistics.fmean(one["probe_error"] for one in by_rate[each]) for each in (custom, str(rate))]
+            mean, half = _paired(scores[1], scores[0])
+            lines.append(
+                f"| {name} | {words[kind]} | {statistics.fmean(scores[0]):.3f} | {statistics.fmean(scores[1]):.3f} | "
+                f"{mean:+.3f} ± {half:.3f} | {100 * errors[0]:.1f} → {100 * errors[1]:.1f} % |"
+            )
+    rates = " and ".join(f"{rate} for {words[kind]}" for kind, rate in result["rates"].items())
+    chosen_on = ", ".join(result["choice"]["sets"])
+    intro = (
+        "Score-matching loss of test rows for each input (lower is better; without hidden units -0.5), "
+        f"{result['units']} units, mean over {len(report['seeds'])} seeds. Chosen on {chosen_on} with other seeds: "
+        f"{rates}.\n\n"
+    )
+    return intro + "\n".join(lines) + "\n" + _source(result)
+
+
 def speed(result: dict[str, Any]) -> str:
     """One epoch, ours and the peers'."""
     lines = ["| | seconds an epoch |", "|---|---|"]
@@ -607,6 +666,8 @@ TABLES = {
     "dae_speed_cpu": speed,
     "dae_speed_gpu": speed,
     "rbm_speed": speed,
+    "probe_error": probe_error,
+    "gaussian_rates": gaussian_rates,
     "demo": shown,
     "optimiser_peers": optimiser_peers,
     "break_even": break_even,
