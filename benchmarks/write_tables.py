@@ -83,6 +83,37 @@ def exported(result: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n" + _source(result)
 
 
+def label_errors(result: dict[str, Any]) -> str:
+    """One row per set and share of planted errors; the mean over seeds."""
+    head = "| data | rows | planted | suspect | precision | found | AUROC | last loss: precision | found | AUROC "
+    lines = [head + "| GW215 |", "|" + "---|" * 11]
+
+    def mean(runs: list[dict[str, Any]], name: str, form: str) -> str:
+        known = [run[name] for run in runs if run.get(name) is not None]
+        return format(statistics.mean(known), form) if known else ""
+
+    for row in result["rows"]:
+        runs, cells = row["runs"], []
+        for before in ("", "plain_"):
+            cells += [mean(runs, f"{before}precision", ".0%"), mean(runs, f"{before}recall", ".0%")]
+            cells.append(mean(runs, f"{before}auroc", ".3f"))
+        reported = f"{sum(run['reported'] for run in runs)} of {len(runs)}"
+        share = f"{row['share']:.0%}" if row["share"] else "none"
+        name = row["set"].removesuffix("diabetes").replace("_", "-")
+        first = f"| {name} | {row['rows']:,} | {share} | {mean(runs, 'suspect', '.1%')} | "
+        lines.append(f"{first}{' | '.join(cells)} | {reported} |")
+    return "\n".join(lines) + f"\n\nLimits {result['limits']}.\n" + _source(result)
+
+
+def example_cost(result: dict[str, Any]) -> str:
+    lines = ["| hidden layers | ns an example without | with | more |", "|---|---|---|---|"]
+    for row in result["rows"]:
+        without, with_ = row["nanoseconds"]["without"], row["nanoseconds"]["with"]
+        widths = " and ".join(map(str, row["widths"]))
+        lines.append(f"| {widths} | {without:,.0f} | {with_:,.0f} | {with_ / without - 1:.1%} |")
+    return "\n".join(lines) + "\n" + _source(result)
+
+
 def suite_time(result: dict[str, Any]) -> str:
     lines = ["| `make test` | measured | target |", "|---|---|---|"]
     lines += [f"| {name} | {value:.1f} | {result['asked'][name]:g} |" for name, value in result["measured"].items()]
@@ -703,6 +734,8 @@ TABLES = {
     "tables_search_gpu": tables_search_gpu,
     "tables_tabm": tables_tabm,
     "export": exported,
+    "label_errors": label_errors,
+    "example_cost": example_cost,
 }
 
 
@@ -740,7 +773,7 @@ def main() -> None:
         HERE.parent / "README.md",
         *(
             HERE.parent / "docs" / f"{name}.md"
-            for name in ("design", "optimisers", "features", "check", "search", "tables", "export")
+            for name in ("design", "optimisers", "features", "check", "search", "tables", "export", "fit")
         ),
     ):
         before = document.read_text()
