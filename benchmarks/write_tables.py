@@ -316,6 +316,26 @@ def search_speed(result: dict[str, Any]) -> str:
     return table(result) + "\n" + _source(result)
 
 
+def data_memory(result: dict[str, Any]) -> str:
+    data = result["data"] / 1e6
+    lines = [
+        f"| {result['rows']:,} rows of {result['inputs']} numbers ({data:.0f} MB) | file, MB | at most, MB | wanted |",
+        "|---|---|---|---|",
+    ]
+    for form, told in result["formats"].items():
+        lines.append(f"| .{form} | {told['file'] / 1e6:.0f} | {told['peak'] / 1e6:.0f} | {result['asked'] / 1e6:.0f} |")
+    return "\n".join(lines) + "\n" + _source(result)
+
+
+def profile_cost(result: dict[str, Any]) -> str:
+    lines = ["| `gradwise fit` | seconds | `--profile` adds | wanted |", "|---|---|---|---|"]
+    for name, told in result["cases"].items():
+        seconds = statistics.median(without for without, _ in told["pairs"])
+        cost = f"{told['cost']:+.1%} ± {told['error']:.1%}"
+        lines.append(f"| {name} | {seconds:.1f} | {cost} | < {result['asked']:.0%} |")
+    return "\n".join(lines) + "\n" + _source(result)
+
+
 def search_memory(result: dict[str, Any]) -> str:
     """The most that the process held in every stretch of trials."""
     cases = result["readings"]
@@ -713,6 +733,8 @@ TABLES = {
     "search_vs_optuna_gpu": search_vs_optuna_gpu,
     "search_overhead": search_overhead,
     "search_memory": search_memory,
+    "data_memory": data_memory,
+    "profile_cost": profile_cost,
     "search_speed_cpu": search_speed,
     "search_speed_gpu": search_speed,
     "hyperlearner": hyperlearner,

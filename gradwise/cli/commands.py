@@ -90,7 +90,7 @@ def _fit(request: FitRequest, begun: float) -> int:
 
     if request.dry_run:
         return _announce_plan(_travel(plan_fit, request), request)
-    return _announce_run(_travel(run_fit, request), request)
+    return _announce_run(_travel(run_fit, request, begun=begun), request)
 
 
 def _search(request: SearchRequest, begun: float) -> int:

@@ -36,6 +36,7 @@ from ..specs.dataset import Dataset
 from ..specs.paths import knobs
 from ..specs.recipe import Recipe
 from ..tracing.flow_monitor import FlowMonitor
+from ..tracing.phase_clock import STARTING, PhaseClock, keeping_time, phase, running_clock
 from ..tracking.callbacks import call_back
 from ..tracking.tracker import describe_recipe
 from ..training.cross_validation import cross_validate
@@ -46,6 +47,7 @@ from ..training.train import train
 from .data_and_recipe import Description, expected_sizes, find_in_data, read_data, resolve_for, start_device
 from .dry_run import make_plan
 from .folders import run_folder as folders
+from .folders.profile_files import tracing_into, write_profile
 from .model import Model, model_of_record
 from .pretraining import train_pretrained
 from .progress import SILENT, AbstractProgress
@@ -156,7 +158,8 @@ def _train(
         "class_weight": options.class_weight,
     }
     progress.phase("checking the data")
-    in_data = find_in_data(recipe, dataset, given["key"])
+    with phase("checking the data"):
+        in_data = find_in_data(recipe, dataset, given["key"])
     with call_back(options.given.callbacks, describe_recipe(recipe)) as calls:
 
         def watch(row: dict[str, Any]) -> None:
@@ -182,7 +185,8 @@ def _train(
                 result = train(recipe, dataset, **given)
         progress.phase("measuring columns and simpler models")
         wanted = Description(baselines=not options.no_baselines)
-        result = _described(result, dataset, given["key"], options.class_weight, wanted)
+        with phase("simpler models and columns"):
+            result = _described(result, dataset, given["key"], options.class_weight, wanted)
         result = _with_diagnosis(result.with_command(options.command(resolved.changes)), in_data)
         calls.end(result)
     return result
@@ -278,7 +282,9 @@ def _work(
 
     def write(result: Fit, work: Path, *, last: bool = True) -> None:
         progress.phase("writing the report" if report and last else "writing")
-        publish_run(result, folder, work, report=report and last)
+        result = _with_profile(result, running_clock())
+        with phase("report" if report and last else "writing"):
+            publish_run(result, folder, work, report=report and last)
 
     with folders.claim(folder, resume=options.resume, overwrite=options.overwrite) as work:
         if result is None:
@@ -299,6 +305,23 @@ def _work(
         return result
 
 
+@contextmanager
+def _profiled(options: FitRequest, begun: float | None) -> Iterator[PhaseClock | None]:
+    """Meanwhile a clock runs, if a profile is to be made."""
+    if not options.profile:
+        yield None
+        return
+    with keeping_time(begun) as clock:
+        yield clock
+
+
+def _with_profile(result: Fit, clock: PhaseClock | None) -> Fit:
+    """The record with where the time went so far."""
+    if clock is None:
+        return result
+    return dataclasses.replace(result, evidence=dataclasses.replace(result.evidence, profile=clock.profile()))
+
+
 def plan_fit(options: FitRequest, progress: AbstractProgress) -> dict[str, Any]:
     """What the fit would do, as plain values; nothing is trained or written."""
     folder = folders.choose_folder(options.out, options.name_of_data, options.resume, options.overwrite)
@@ -310,26 +333,40 @@ def plan_fit(options: FitRequest, progress: AbstractProgress) -> dict[str, Any]:
     return make_plan(options, dataset, resolved, folder)
 
 
-def run_fit(options: FitRequest, progress: AbstractProgress = SILENT) -> folders.Written[Fit]:
-    """Reads the data, trains, estimates and writes; or returns the finished run that already answers the request."""
+def run_fit(
+    options: FitRequest, progress: AbstractProgress = SILENT, begun: float | None = None
+) -> folders.Written[Fit]:
+    """Reads the data, trains, estimates and writes; or returns the finished run that already answers the request.
+
+    `begun` is when the command began, by `time.monotonic`.
+    """
     folder = folders.choose_folder(options.out, options.name_of_data, options.resume, options.overwrite)
     result = _finished(folder, options) if options.resume else None
     if result is None or not (_is_estimated(result) or not options.folds):
-        progress.phase(f"reading {options.data}")
-        dataset, resolved = read_data(options)
-        start_device(options.on)
-        result = _work(options, dataset, resolved, folder, result, progress)
+        with _profiled(options, begun) as clock, tracing_into(folder) if options.trace else nullcontext():
+            progress.phase(f"reading {options.data}")
+            with phase("reading"):
+                dataset, resolved = read_data(options)
+            with phase(STARTING):
+                start_device(options.on)
+            result = _with_profile(_work(options, dataset, resolved, folder, result, progress), clock)
+        if result.evidence.profile is not None:
+            write_profile(result.evidence.profile, folder)
     return folders.Written(result, folder)
 
 
 def _fit_in_memory(options: FitRequest, progress: AbstractProgress) -> Fit:
     """The same journey without a folder."""
-    progress.phase(f"reading {options.data}")
-    dataset, resolved = read_data(options)
-    start_device(options.on)
-    _refuse_folds(options, dataset, resolved)
-    result = _train(options, dataset, resolved, None, progress)
-    return _estimate(options, dataset, result, progress) if _to_be_estimated(options, result) else result
+    with _profiled(options, None) as clock:
+        progress.phase(f"reading {options.data}")
+        with phase("reading"):
+            dataset, resolved = read_data(options)
+        with phase(STARTING):
+            start_device(options.on)
+        _refuse_folds(options, dataset, resolved)
+        result = _train(options, dataset, resolved, None, progress)
+        result = _estimate(options, dataset, result, progress) if _to_be_estimated(options, result) else result
+        return _with_profile(result, clock)
 
 
 @documented(FitRequest)

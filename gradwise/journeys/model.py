@@ -90,6 +90,15 @@ class Model(Shown):
         return pd.DataFrame([vars(one) for one in found], columns=["column", "rise", "standard_error"])
 
     @property
+    def profile(self) -> Any:
+        """One row per phase of a training with `profile=True`: where its time went; none of any other."""
+        import pandas as pd
+
+        found = self.record.evidence.profile if isinstance(self.record, Fit) else None
+        phases = () if found is None else found.phases
+        return pd.DataFrame([vars(one) for one in phases], columns=["name", "seconds", "times"])
+
+    @property
     def trials(self) -> Any:
         """One row per trial of a search, with the knobs that it searched; none after a single training."""
         import pandas as pd

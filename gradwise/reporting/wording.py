@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..records.data_read import DataRead
-from ..records.evidence.fit_evidence import Baseline
+from ..records.evidence.fit_evidence import Baseline, Profile
 from ..records.readings import in_words
 from ..records.score_scale import (
     METRICS,
@@ -58,6 +58,15 @@ def duration(seconds: float | None) -> str:
         return f"{minutes} min {rest} s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min"
+
+
+PROFILE_HEADER = ("where the time went", "seconds", "share")
+
+
+def profile_rows(found: Profile) -> list[tuple[str, str, str]]:
+    """The phases of a run with their seconds and shares, and their sum."""
+    rows = [(one.name, f"{one.seconds:.2f}", percent(found.share(one))) for one in found.phases]
+    return [*rows, ("in all", f"{found.seconds:.2f}", percent(1.0))]
 
 
 def tested_on(data: DataRead) -> str:

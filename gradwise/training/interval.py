@@ -6,6 +6,7 @@ donated, so a run of any length allocates nothing anew (row F5).
 
 import dataclasses
 import functools
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -24,6 +25,7 @@ from ..specs.contracts import Scores
 from ..specs.networks import as_network
 from ..tracing.example_accounts import Accounts
 from ..tracing.flow_monitor import Looks
+from ..tracing.phase_clock import PROFILING, running_clock
 from .state import Problem, State, uses_objective
 from .update import gather_batch, step
 
@@ -33,6 +35,7 @@ _UNROLL_POPULATION = 1  # the same in a population: less to compile
 _BIG = 2**19  # parameters of a network whose kernels outlast a turn of the loop
 _MANY = 12  # arrays of parameters of a network whose many kernels outlast a turn, and take long to compile
 _CALIBRATION_ROWS = 2048
+_LONG = 0.05  # seconds of a validation that need not be timed again
 
 
 class Row(eqx.Module):
@@ -293,3 +296,24 @@ def intervals(problem: Problem, state: State, updates: int, count: int) -> tuple
     """
     run = program_of_run(several, problem, state)
     return run((problem, updates, jnp.asarray(min(count, AT_ONCE), jnp.int32)), state)
+
+
+def _validate(fixed: tuple[Problem, State], nothing: None) -> Scores:
+    problem, state = fixed
+    return evaluate(problem, judged_model(problem, state))
+
+
+def time_validation(problem: Problem, state: State) -> None:
+    """Tells the clock, if one runs, how long a validation takes: within the program of an interval there is none."""
+    clock = running_clock()
+    if clock is None:
+        return
+    with clock.phase(PROFILING):
+        run, seconds = program_of_run(_validate, problem, state), []
+        for _ in range(4):  # the first compiles, or reads the program from its cache
+            begun = time.monotonic()
+            jax.block_until_ready(run((problem, state), None))
+            seconds.append(time.monotonic() - begun)
+            if len(seconds) > 1 and seconds[-1] > _LONG:
+                break
+    clock.part_validation(min(seconds[1:]))

@@ -11,6 +11,7 @@ from ..records.outcome import Outcome
 from ..runtime.interruption import listening
 from ..runtime.progress import silent
 from ..tracing.flow_monitor import FlowMonitor
+from ..tracing.phase_clock import UPDATES, count_validations, phase
 from . import checkpoint
 from .history import Monitor
 from .interval import AT_ONCE, intervals
@@ -125,17 +126,20 @@ def run_intervals(
             seconds = earlier + time.monotonic() - begun
             settled = options.settled and outcome is not None and outcome.name == "out_of_time"
             ended = outcome if outcome is not None and (settled or not outcome.resumable) else None
-            checkpoint.save_checkpoint(
-                options.folder, checkpoint.Saved(state, monitor.columns, seconds, ended), fingerprint
-            )
+            with phase("checkpoints"):
+                checkpoint.save_checkpoint(
+                    options.folder, checkpoint.Saved(state, monitor.columns, seconds, ended), fingerprint
+                )
 
     left = _IntervalsLeft(problem, int(state.update), min(CALL_SECONDS, options.checkpoint_seconds))
     with listening() as asked:
         while True:
             begun_call = time.monotonic()
-            state, rows = intervals(problem, state, *left.next())
-            ended_call = time.monotonic()
-            lines = monitor.add(rows, earlier + begun_call - begun, earlier + ended_call - begun)
+            with phase(UPDATES):
+                state, rows = intervals(problem, state, *left.next())
+                ended_call = time.monotonic()
+                lines = monitor.add(rows, earlier + begun_call - begun, earlier + ended_call - begun)
+            count_validations(len(lines))
             left.took(len(lines), lines[-1]["updates"], ended_call - begun_call)
             try:
                 for line in lines:

@@ -32,8 +32,10 @@ from ..specs.dataset import Dataset
 from ..specs.fitted_scaler import FittedScaler
 from ..specs.recipe import Recipe
 from ..tracing.flow_monitor import flow_of
+from ..tracing.phase_clock import phase
 from . import checkpoint
 from .final_measurement import find_features, measure_features, measure_parts
+from .interval import time_validation
 from .loop import RunOptions, run_intervals
 from .predictor import Predictor, fit_temperature, outputs_of
 from .prepare import (
@@ -56,7 +58,9 @@ def _fingerprint(
     words = np.ravel(jax.random.key_data(key)).tolist()
     written = checkpoint.written_recipe(recipe)
     balanced = metric in BALANCED  # the metrics that change what is chosen
-    return json.dumps([checkpoint.digest(dataset), written, words, str(class_weight), balanced], sort_keys=True)
+    with phase("checkpoints"):
+        data = checkpoint.digest(dataset)
+    return json.dumps([data, written, words, str(class_weight), balanced], sort_keys=True)
 
 
 def _predictor(ready: "_Prepared", problem: Problem, state: State, dataset: Dataset) -> Predictor:
@@ -100,25 +104,29 @@ def _prepare(
 ) -> tuple[_Prepared, Problem, State]:
     """Splits, scales, weighs and builds a run; `warm` gives its scaler, parameters and optimiser state."""
     criterion = as_criterion(recipe.criterion)
-    train, valid, test = split_labelled(recipe.split, criterion, dataset, key=keys.named(key, "split"))
-    scaler = warm.predictor.scaler if warm else recipe.scaler.fit(train.inputs, train.columns)
-    units = (warm.predictor.shift, warm.predictor.scale) if warm else target_units(train)
+    with phase("splitting"):
+        train, valid, test = split_labelled(recipe.split, criterion, dataset, key=keys.named(key, "split"))
     by_class = weights_of_classes(class_weight, train)
     judged = weights_of_classes("balanced", valid) if metric in BALANCED else by_class
-    learned, chosen_by = (place_examples(part, scaler, units, by) for part, by in ((train, by_class), (valid, judged)))
+    with phase("scaling"):
+        scaler = warm.predictor.scaler if warm else recipe.scaler.fit(train.inputs, train.columns)
+        units = (warm.predictor.shift, warm.predictor.scale) if warm else target_units(train)
+        weighted = ((train, by_class), (valid, judged))
+        learned, chosen_by = (place_examples(part, scaler, units, weights) for part, weights in weighted)
     if recipe.split.bucket() > 1:
         chosen_by = padded_examples(chosen_by, recipe.split.bucket())
     memory.give_back()  # what splitting and scaling are done with
-    problem, state = init(
-        recipe,
-        learned,
-        chosen_by,
-        outputs=dataset.task.outputs,
-        classes=dataset.task.outputs if dataset.task.kind == "classes" else 0,
-        monitor=options.monitor,
-        accounts=options.examples and not why_not_kept(recipe, dataset.task, len(train), len(valid)),
-        key=key,
-    )
+    with phase("building the network"):
+        problem, state = init(
+            recipe,
+            learned,
+            chosen_by,
+            outputs=dataset.task.outputs,
+            classes=dataset.task.outputs if dataset.task.kind == "classes" else 0,
+            monitor=options.monitor,
+            accounts=options.examples and not why_not_kept(recipe, dataset.task, len(train), len(valid)),
+            key=key,
+        )
     if warm:
         # Copies: the intervals use up what they are given, and the earlier result must stay whole.
         earlier = jax.tree.map(jnp.array, warm.state)
@@ -179,8 +187,7 @@ def train(
     """
     compilation.use_compilation_cache()
     criterion = as_criterion(recipe.criterion)
-    unsupervised = criterion.learns_from == "inputs"
-    dataset = dataset.without_targets() if unsupervised else dataset
+    dataset = dataset.without_targets() if criterion.learns_from == "inputs" else dataset
     refuse_unlabelled(criterion, dataset)
     criterion.check_task(dataset.task)
     metric = check_metric(metric, dataset.task.kind, criterion.measured(recipe.model))
@@ -188,14 +195,16 @@ def train(
     ready, problem, state = _prepare(recipe, dataset, key, metric, class_weight, warm, options)
     fingerprint = _fingerprint(recipe, dataset, key, class_weight, metric) if options.folder else ""
     state, history, outcome, seconds = run_intervals(problem, state, options, fingerprint)
+    time_validation(problem, state)
 
     memory.give_back()  # what training is done with
-    predictor = _predictor(ready, problem, state, dataset)
-    measured = measure_features if unsupervised else measure_parts
-    scaled = {"train": problem.train.inputs, "valid": np.asarray(problem.valid.inputs)[: len(ready.valid)]}
-    del problem  # the scaled sets are freed as each is measured
-    metrics, evidence, ends, predictions = measured(predictor, scaled, ready.sets, metric)
-    examples = _examples(ready, state, predictions)
+    with phase("measurement"):
+        predictor = _predictor(ready, problem, state, dataset)
+        scaled = {"train": problem.train.inputs, "valid": np.asarray(problem.valid.inputs)[: len(ready.valid)]}
+        del problem  # the scaled sets are freed as each is measured
+        measured = measure_features if criterion.learns_from == "inputs" else measure_parts
+        metrics, evidence, ends, predictions = measured(predictor, scaled, ready.sets, metric)
+        examples = _examples(ready, state, predictions)
     evidence = dataclasses.replace(evidence, flow=flow_of(state.looks))
     readings = 0 if ready.test is None else next_reading(options.folder) + _read_before(warm, key, dataset, ready.test)
     return Fit(

@@ -134,6 +134,9 @@ def show_result(record: Fit, folder: Path, report: Path | None) -> None:
     if beside := wording.baselines(record.evidence.baselines, record.metric, record.metrics["test"].get(record.metric)):
         out.print(Text(beside))
     out.print()
+    if record.evidence.profile is not None:
+        out.print(grid(wording.profile_rows(record.evidence.profile), wording.PROFILE_HEADER, right=True))
+        out.print()
     show_findings(out, record.findings)
     if report is not None:
         out.print(Text(f"report   {report}"), soft_wrap=True)

@@ -40,7 +40,7 @@ KEPT = (CHECKPOINT, JOURNAL, "contenders", "nested.json", "batch_size.json", "ef
 _RESULTS = {
     *("recipe.json", "history.parquet", EXAMPLES, "model.safetensors", "report.html"),
     *("study.json", "study.toml", "trials.parquet", READINGS),
-    *("check.json", "check.partial.json"),
+    *("check.json", "check.partial.json", "profile.json"),
 }
 _NEXT, _STAGING = ".next", ".writing-"
 Record = TypeVar("Record")

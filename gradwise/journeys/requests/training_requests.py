@@ -181,11 +181,19 @@ class FitRequest(DataRequest):
     watch: int = option(
         0, "Record activations and gradients every so many updates.", TRAINING, "UPDATES", _read_count, shown="off"
     )
+    profile: bool = option(False, "Say where the time goes: a table, a picture, profile.json.", OUTPUT)
+    trace: bool = option(False, "With --profile: also write JAX's trace of the run, for Perfetto.", OUTPUT)
     max_time: float | None = option(
         None, "Maximum training time: 90s, 10min, 2h.", RUN, "TIME", values.read_seconds, shown="no limit"
     )
     on: str | None = option(None, "cpu or gpu.", RUN, "DEVICE", values.read_device, shown="the best available")
     no_examples: bool = option(False, "Do not record the losses of single examples.", OUTPUT)
+
+    def check(self) -> None:
+        if self.trace and not self.profile:
+            raise RequestError("--trace belongs to --profile: give both, or leave out --trace.")
+        if self.trace and self.out is None and self.given.objects:
+            raise RequestError("`trace` is written into a folder: name it with `out`.")
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
@@ -202,7 +210,7 @@ class CheckRequest(FitRequest):
     verb: ClassVar[str] = "check"
     without: ClassVar[tuple[str, ...]] = (
         *("class_weight", "metric", "unsupervised", "learner", "pretrain", "folds", "watch"),
-        *("config", "max_time", "checkpoint", "no_baselines", "no_examples", "dry_run"),
+        *("config", "max_time", "checkpoint", "no_baselines", "no_examples", "dry_run", "profile", "trace"),
     )
     always: ClassVar[tuple[str, ...]] = ()
     asks: ClassVar[str] = (

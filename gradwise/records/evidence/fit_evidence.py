@@ -266,6 +266,27 @@ class Importance:
 
 
 @dataclass(frozen=True)
+class PhaseTime:
+    """The seconds of one phase of a run, without those of the phases within it, and how often it was entered."""
+
+    name: str
+    seconds: float
+    times: int = 1
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Where the time of a run went: its phases in the order in which they began, and the seconds of them all."""
+
+    seconds: float
+    phases: tuple[PhaseTime, ...] = ()
+
+    def share(self, phase: PhaseTime) -> float:
+        """The part of the whole that a phase took."""
+        return phase.seconds / self.seconds if self.seconds > 0 else 0.0
+
+
+@dataclass(frozen=True)
 class FitEvidence:
     """What was seen of a run, by subject; what does not apply to it is empty."""
 
@@ -280,4 +301,5 @@ class FitEvidence:
     estimate: CrossValidationEstimate | None = None
     baselines: tuple[Baseline, ...] = ()
     importance: Importance | None = None
+    profile: Profile | None = None
     verdict: Judgement | None = None

@@ -19,10 +19,26 @@ from ...evaluation.run_figure_data import (
     Residuals,
     window,
 )
-from ...records.evidence.fit_evidence import ClassEvidence, ColumnImportance, CrossValidationEstimate, ErrorRate
+from ...records.evidence.fit_evidence import (
+    ClassEvidence,
+    ColumnImportance,
+    CrossValidationEstimate,
+    ErrorRate,
+    Profile,
+)
 from ...records.score_scale import ScoreScale, short_percent
 from .. import wording
-from .axes import draw_frame, draw_legend, draw_line, label_point, name_rows, set_ticks, takes_axes, value_span
+from .axes import (
+    draw_frame,
+    draw_legend,
+    draw_line,
+    draw_note,
+    label_point,
+    name_rows,
+    set_ticks,
+    takes_axes,
+    value_span,
+)
 from .style import DASHED, DOTTED, FIRST, INK, LETTER, ON_CELL, PAPER, QUIET, RING, RULE, SECOND, TEXT_SIZE, THIRD
 
 if TYPE_CHECKING:
@@ -209,6 +225,20 @@ def draw_importance(data: Sequence[ColumnImportance], ax: "Axes", *, metric: str
     ax.hlines(places, rise - 2 * error, rise + 2 * error, color=INK, linewidth=1.3)
     ax.axvline(0, color=RULE, linewidth=0.9)
     set_ticks(ax.xaxis, ScoreScale.of_metric(metric).tick, most=4)
+
+
+@takes_axes
+def draw_profile(data: Profile, ax: "Axes") -> None:
+    """The seconds of each phase, beginning where the one before ended, with its share of the whole."""
+    draw_frame(ax, "seconds", "", grid="x")
+    places = name_rows(ax, [one.name for one in data.phases], 0.7)
+    seconds = np.array([one.seconds for one in data.phases])
+    ends = np.cumsum(seconds)
+    ax.barh(places, seconds, left=ends - seconds, height=0.6, color=SECOND)
+    for place, end, one in zip(places, ends, data.phases, strict=True):
+        draw_note(ax, wording.percent(data.share(one)), (float(end), float(place)), (5, 0), va="center")
+    ax.set_xlim(0, max(float(ends[-1]), 1e-9))
+    set_ticks(ax.xaxis, wording.tick, most=4)
 
 
 @takes_axes
