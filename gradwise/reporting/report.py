@@ -31,7 +31,6 @@ from .captioned_figures import (
     feature_figures,
     importance_figures,
     layerwise_figures,
-    profile_figures,
     run_figures,
     signal_flow_figures,
     threshold_figures,
@@ -160,7 +159,7 @@ def _sections(record: Fit) -> Iterator[Section]:
         yield Section("optimiser", "What the optimiser did", optimiser, "Optimiser")
     if flow := tuple(signal_flow_figures.flow_blocks(record.evidence.flow.groups, record.evidence.flow.updates)):
         yield Section("flow", "Activations and gradients by layer", flow, "Flow")
-    if time := tuple(profile_figures.profile_figures(record.evidence.profile)):
+    if time := tuple(run_figures.profile_figures(record.evidence.profile)):
         yield Section("profile", "Where the time went", time, "Time")
     yield Section("data", "The data as read", tuple(data_blocks(record.data)) or (Prose("Not recorded."),), "Data")
     yield Section("recipe", "The recipe", tuple(recipe_blocks(record)), "Recipe")

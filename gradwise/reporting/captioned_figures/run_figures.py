@@ -18,7 +18,7 @@ from ...evaluation.run_figure_data import (
     residuals,
     worst_error_rates,
 )
-from ...records.evidence.fit_evidence import Baseline, FitEvidence
+from ...records.evidence.fit_evidence import Baseline, FitEvidence, Profile
 from ...records.fit import Fit
 from .. import wording
 from ..blocks import Cell, Figure, Row, Table
@@ -270,6 +270,24 @@ def fold_figures(record: Fit) -> Iterator[Figure]:
     said = f"Mean {name} {mean}{interval}; each dot is one fold."
     draw, table = partial(run_plots.draw_folds, data, metric=metric), Table("Numbers", ("fold", name), rows, (0, 1))
     yield Figure("folds", title, said, draw, table, height=130, margins=(20, 40, 16, 12))
+
+
+def profile_figures(found: Profile | None) -> Iterator[Figure]:
+    """The phases, each beginning where the one before it ended."""
+    if found is None or not found.phases:
+        return
+    largest = max(found.phases, key=lambda one: one.seconds)
+    said = (
+        f"{wording.duration(found.seconds)} in all, up to the writing of this page: {largest.name} took most, "
+        f"{wording.duration(largest.seconds)} ({wording.percent(found.share(largest))}). What is compiled belongs to "
+        "compiling, wherever it happens. The bars follow one another, so together they are the whole."
+    )
+    table = Table("Numbers", wording.PROFILE_HEADER, tuple(wording.profile_rows(found)), (1, 2))
+    longest = max(len(one.name) for one in found.phases)
+    margins = (26 + round(6.6 * longest), 40, 56, 12)
+    height = _ROW_HEIGHT * len(found.phases) + 66
+    draw = partial(run_plots.draw_profile, found)
+    yield Figure("profile", "Seconds of each phase", said, draw, table, height=height, margins=margins)
 
 
 def metric_table(record: Fit) -> Table:

@@ -7,7 +7,14 @@ import pytest
 
 from gradwise.evaluation.metrics import wilson
 from gradwise.records.data_read import DataRead, SetSizes
-from gradwise.records.evidence.fit_evidence import ClassEvidence, ErrorRate, FitEvidence, NumberEvidence
+from gradwise.records.evidence.fit_evidence import (
+    ClassEvidence,
+    ErrorRate,
+    FitEvidence,
+    NumberEvidence,
+    PhaseTime,
+    Profile,
+)
 from gradwise.reporting import wording
 from gradwise.reporting.captioned_figures import run_figures
 
@@ -182,3 +189,23 @@ def test_nothing_to_show_gives_no_figures(classes_record):
     for make in (run_figures.confusion_figures, run_figures.reliability_figures, run_figures.residual_figures):
         assert names(make(FitEvidence())) == []
     assert names(run_figures.error_rate_figures(FitEvidence(), None)) == []
+
+
+PHASES = Profile(8.0, (PhaseTime("reading", 1.0), PhaseTime("updates", 5.0, 3), PhaseTime("other", 2.0)))
+
+
+def test_the_bars_follow_one_another_and_fill_the_whole() -> None:
+    (figure,) = run_figures.profile_figures(PHASES)
+    assert "8.0 s in all" in figure.description
+    assert "updates took most, 5.0 s (62.5\u202f%)" in figure.description
+    axes = figure.draw()
+    bars = sorted((bar.get_x(), bar.get_width()) for bar in axes.patches)
+    assert bars == [(0.0, 1.0), (1.0, 5.0), (6.0, 2.0)]
+    assert axes.get_xlim() == (0.0, 8.0)
+    assert [row[0] for row in figure.table.rows] == ["reading", "updates", "other", "in all"]
+    assert figure.table.rows[-1][1:] == ("8.00", "100.0\u202f%")
+
+
+def test_a_run_without_a_profile_has_no_figure() -> None:
+    assert list(run_figures.profile_figures(None)) == []
+    assert list(run_figures.profile_figures(Profile(0.0))) == []
