@@ -1,6 +1,6 @@
 """What first layers learn without labels: filters of four learners, on digits and on photographs (rows A2, A5, A6).
 
-    python benchmarks/filters_picture.py train --arrays filters.npz [--quick]
+    python benchmarks/filters_picture.py train --arrays filters.npz [--units 200 --epochs 40 --rows 40000]
     python benchmarks/filters_picture.py draw --arrays filters.npz --picture docs/pictures/filters.png
 
 Two rows, digits above and patches below; a plain auto-encoder, the same with noise on its inputs, a contractive one and
@@ -31,7 +31,7 @@ TITLES = {
 ROWS = {"digits": "MNIST digits", "patches": "natural images"}
 
 
-def settings(quick: bool) -> dict[tuple[str, str], dict[str, Any]]:
+def settings(units: int, epochs: float) -> dict[tuple[str, str], dict[str, Any]]:
     """Hidden units, epochs and the learner's own parts for each panel."""
     from gradwise.criteria.code_sparsity import KlToTarget
     from gradwise.criteria.contraction import Contraction
@@ -45,8 +45,6 @@ def settings(quick: bool) -> dict[tuple[str, str], dict[str, Any]]:
     from gradwise.models.restricted_boltzmann import Rbm
     from gradwise.optimisers.adaptive.adam import Adam
     from gradwise.optimisers.first_order.sgd import HeavyBall
-
-    units, epochs = (100, 25.0) if quick else (400, 100.0)
 
     def panel(model: Any, criterion: Any, rate: float, contrast: float = 1.0) -> dict[str, Any]:
         optimiser = Adam(rate) if rate else None
@@ -73,14 +71,14 @@ def settings(quick: bool) -> dict[tuple[str, str], dict[str, Any]]:
     }
 
 
-def _digits(quick: bool) -> np.ndarray:
+def _digits(rows: int) -> np.ndarray:
     from gradwise.data.reading import named_sets
 
     images = np.asarray(named_sets.load_named("mnist").arrays["X"])
-    return images[: 10_000 if quick else 60_000].reshape(-1, 28 * 28) / np.float32(255)
+    return images[:rows].reshape(-1, 28 * 28) / np.float32(255)
 
 
-def _patches(quick: bool) -> np.ndarray:
+def _patches(count: int) -> np.ndarray:
     """Patches at random places, without their means, every kept direction at deviation 1."""
     random = np.random.default_rng(0)
     folder = os.environ.get("GRADWISE_DATA")
@@ -89,7 +87,6 @@ def _patches(quick: bool) -> np.ndarray:
     with np.load(Path(folder) / "natural_images_bsd" / "train400_180x180.npz", allow_pickle=False) as archive:
         images = archive[archive.files[0]]
     windows = np.lib.stride_tricks.sliding_window_view(images, (PATCH, PATCH), axis=(1, 2))
-    count = 20_000 if quick else 200_000
     drawn = windows[tuple(random.integers(0, high, count) for high in windows.shape[:3])]
     rows = np.log1p(drawn.reshape(count, -1).astype(np.float64))  # light is seen by its ratios
     rows -= rows.mean(axis=1, keepdims=True)
@@ -101,7 +98,7 @@ def _patches(quick: bool) -> np.ndarray:
     return whitened.astype(np.float32)
 
 
-def train(target: Path, quick: bool, only: list[str]) -> None:
+def train(target: Path, units: int, epochs: float, rows: int, only: list[str]) -> None:
     """Trains every panel through `fit` and keeps its filters."""
     import jax
 
@@ -113,9 +110,9 @@ def train(target: Path, quick: bool, only: list[str]) -> None:
     from gradwise.specs.recipe import Recipe
     from gradwise.training.stopping import Off
 
-    sets = {"patches": _patches(quick), "digits": _digits(quick)}
+    sets = {"patches": _patches(rows), "digits": _digits(rows)}
     filters: dict[str, Any] = {}
-    for (data, kind), panel in settings(quick).items():
+    for (data, kind), panel in settings(units, epochs).items():
         if only and f"{data}_{kind}" not in only:
             continue
         inputs = sets[data] * np.float32(panel["contrast"])
@@ -177,7 +174,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     training = commands.add_parser("train", help="learn the filters and keep them as arrays")
-    training.add_argument("--quick", action="store_true", help="fewer rows, units and epochs, for two cores")
+    training.add_argument("--units", type=int, default=400)
+    training.add_argument("--epochs", type=float, default=100.0)
+    training.add_argument("--rows", type=int, default=60_000, help="digits, and patches")
     training.add_argument("--only", nargs="+", default=[], help="some panels, such as patches_rbm")
     drawing = commands.add_parser("draw", help="draw what was kept")
     drawing.add_argument("--picture", type=Path, default=Path("docs/pictures/filters.png"))
@@ -185,7 +184,7 @@ def main() -> None:
         command.add_argument("--arrays", type=Path, required=True)
     given = parser.parse_args()
     if given.command == "train":
-        train(given.arrays, given.quick, given.only)
+        train(given.arrays, given.units, given.epochs, given.rows, given.only)
     else:
         draw(given.arrays, given.picture)
 

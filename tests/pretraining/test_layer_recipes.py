@@ -1,6 +1,8 @@
 """The recommended learners by name: what is read, what is refused, and that each suits the inputs it is made for."""
 
 import dataclasses
+import json
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -73,6 +75,17 @@ def test_a_supervised_layer_without_a_target_is_refused():
 @pytest.mark.parametrize("kind", sorted(LEARNERS))
 def test_a_recipe_is_known_for_the_learner_it_is(kind):
     assert {kind_of_layer(LEARNERS[kind](7, unit)) for unit in (True, False)} == {kind}
+
+
+def test_the_rate_of_a_gaussian_machine_is_that_of_its_benchmark():
+    """The kept result says which rate was chosen and at how many units; more units take smaller steps in proportion."""
+    kept = json.loads((Path(__file__).parents[2] / "benchmarks" / "results" / "gaussian_rates.json").read_text())
+    assert not set(kept["choice"]["sets"]) & set(kept["report"]["sets"])
+    assert not set(kept["choice"]["seeds"]) & set(kept["report"]["seeds"])
+    real = jnp.asarray([[-1.0, 2.0]])
+    rate = kept["rates"]["fixed"]
+    for units, expected in ((50, rate), (kept["units"], rate), (4 * kept["units"], rate / 4)):
+        assert float(learner("rbm", units, inputs=real).optimiser.learning_rate) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("kind", sorted(LEARNERS))
