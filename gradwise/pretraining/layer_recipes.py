@@ -70,7 +70,7 @@ def _psd(units: int, unit: bool) -> Recipe:
 
 def _rbm(units: int, unit: bool) -> Recipe:
     # On digits this went further in 30 epochs than Adam at 0.001, which hardly moved in its noise.
-    # For Gaussian units 0.01 was chosen at 256 hidden ones (`benchmarks/gaussian_rates.py`), where 0.05 diverges; at 50
+    # For Gaussian units a benchmark chose 0.01 at 256 hidden ones (docs/features.md), where 0.05 diverges; at 50 units
     # 0.2 does: the steps that a machine bears shrink as its units grow in number.
     visible = BinaryVisible() if unit else GaussianVisible()
     optimiser = HeavyBall(learning_rate=0.05 if unit else 0.01 * min(1.0, 256.0 / units), momentum=0.9)
