@@ -222,6 +222,9 @@ def test_every_file_of_the_design_is_there() -> None:
     assert [path for path in named if not (HOUSE / path).is_file() and not (ROOT / path).is_file()] == []
 
 
+ADVICE = {"D1"}  # what the chapter recommends to begin with: a default and a range, with nothing to compute
+
+
 def _chapter() -> list[dict[str, str]]:
     """The rows of the chapter's map, by the names of its columns."""
     lines = [line for line in (ROOT / "docs" / "chapter.md").read_text().splitlines() if line.startswith("|")]
@@ -262,6 +265,15 @@ def test_the_chapter_map_has_rows_and_each_names_a_symbol_and_a_test() -> None:
         assert re.fullmatch(r"[A-J]\d+", row["row"]), row
         assert _quoted(row["symbol"]), row
         assert _quoted(row["test"]), row
+
+
+def test_every_row_of_the_chapter_says_how_strong_its_proof_is() -> None:
+    """A row of the chapter, of which most have several lines here, is done only if one line is more than smoke."""
+    strong: dict[str, bool] = defaultdict(bool)
+    for row in _chapter():
+        assert row["proof"] in ("oracle", "published", "experiment", "smoke"), row
+        strong[row["row"]] |= row["proof"] != "smoke"
+    assert [row for row, proved in strong.items() if not proved and row not in ADVICE] == []
 
 
 def test_every_symbol_of_the_chapter_map_exists() -> None:
