@@ -12,7 +12,7 @@ from gradwise.runtime.public_names import HOMES, lazy_names, load_public
 from gradwise.specs.knobs import Spec
 
 # Values inside compiled programs, and rows of a caller: no file ever holds them.
-NEVER_WRITTEN = {"Decoding", "DrawGaussian", "Flow", "Member", "Row", "Summary", "Terms", "Values"}
+NEVER_WRITTEN = {"Decoding", "Flow", "Member", "Row", "Summary", "Terms", "Values"}
 
 
 def _ours() -> list[type]:

@@ -20,7 +20,7 @@ from gradwise import defaults
 from gradwise.criteria.losses import SoftmaxLoss
 from gradwise.criteria.penalties import L1, L2
 from gradwise.criteria.supervised import Supervised
-from gradwise.evaluation.generative.sampling import DrawGaussian
+from gradwise.estimators.features import Decoding
 from gradwise.models.activations import Tanh
 from gradwise.models.mlp import LayerNorm, Mlp
 from gradwise.optimisers.first_order.schedules import InverseTime
@@ -125,8 +125,8 @@ def test_parts_are_written_by_their_public_names_alone() -> None:
 
 def test_what_has_no_public_name_is_not_written() -> None:
     """Rather refused now than when the file is read."""
-    with pytest.raises(RequestError, match="`DrawGaussian` has no public name"):
-        to_plain(DrawGaussian(0.1))
+    with pytest.raises(RequestError, match="`Decoding` has no public name"):
+        to_plain(Decoding(None, None))
 
 
 @pytest.mark.parametrize("name", ["gradwise.core.recipe:Recipe", "gradwise.models.mlp:Mlp"])
