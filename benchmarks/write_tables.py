@@ -328,11 +328,15 @@ def data_memory(result: dict[str, Any]) -> str:
 
 
 def profile_cost(result: dict[str, Any]) -> str:
-    lines = ["| `gradwise fit` | seconds | `--profile` adds | wanted |", "|---|---|---|---|"]
+    head = (
+        "| `gradwise fit` | processor seconds | `--profile` adds, in pairs | by its own account | when it compiles too "
+    )
+    lines = [head + "| wanted |", "|---|---|---|---|---|---|"]
     for name, told in result["cases"].items():
         seconds = statistics.median(without for without, _ in told["pairs"])
         cost = f"{told['cost']:+.1%} ± {told['error']:.1%}"
-        lines.append(f"| {name} | {seconds:.1f} | {cost} | < {result['asked']:.0%} |")
+        own = f"{told['own']:.1%} | {told['own_first']:.1%}"
+        lines.append(f"| {name} | {seconds:.1f} | {cost} | {own} | < {result['asked']:.0%} |")
     return "\n".join(lines) + "\n" + _source(result)
 
 

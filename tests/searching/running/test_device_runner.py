@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.extend
 import numpy as np
 import pytest
 
@@ -69,13 +70,15 @@ def test_programs_that_nobody_waits_for_are_forgotten(data: EvaluationData, monk
     monkeypatch.setattr(device_runner, "_MOST_PROGRAMS", 2)
     runner = DeviceRunner(data)
     found: dict[int, float] = {}
-    held = []
+    held, compiled = [], []
     for number in range(6):  # each ends before the next is there
         runner.submit([Job(number, recipes[number % 3], number % 3)])
         while runner.busy:
             found |= {done.number: done.loss for done in runner.turn()}
         held.append(len(runner.cohorts))
+        compiled.append(len(jax.extend.backend.get_backend().live_executables()))
     assert held == [1, 2, 1, 2, 1, 2]
+    assert max(compiled[2:]) <= compiled[1], "a program that was dropped is out of memory too"
     assert [found[number] for number in range(3)] == [found[number] for number in range(3, 6)]
     assert len(set(found.values())) == 3
     runner.submit(Job(number, recipe, number) for number, recipe in enumerate(recipes, 6))
