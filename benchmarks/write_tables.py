@@ -328,9 +328,7 @@ def data_memory(result: dict[str, Any]) -> str:
 
 
 def profile_cost(result: dict[str, Any]) -> str:
-    head = (
-        "| `gradwise fit` | processor seconds | `--profile` adds, in pairs | by its own account | if compiled "
-    )
+    head = "| `gradwise fit` | processor seconds | `--profile` adds, in pairs | by its own account | if compiled "
     lines = [head + "| wanted |", "|---|---|---|---|---|---|"]
     for name, told in result["cases"].items():
         seconds = statistics.median(without for without, _ in told["pairs"])
