@@ -107,7 +107,7 @@ class PreciseUnits(_Gaussian):
     def precision(self) -> Any:
         return jnp.exp(jnp.minimum(self.log_precision, _SHARPEST))
 
-    def seen(self, v: Float[Array, "... d"]) -> Float[Array, "... d"]:
+    def seen(self, v: Float[Any, "... d"]) -> Float[Any, "... d"]:
         return v * jnp.sqrt(self.precision)
 
     def moved(self, down: Float[Array, "... d"]) -> Float[Array, "... d"]:

@@ -50,7 +50,7 @@ class AbstractVisible(Spec):
         """The kind's own parameters, if it has any: the logarithm of each unit's precision."""
         return None
 
-    def seen(self, v: Float[Array, "... d"]) -> Float[Array, "... d"]:
+    def seen(self, v: Float[Any, "... d"]) -> Float[Any, "... d"]:
         """What the hidden units see of visible states: they are weighed by W seen(v)."""
         return v
 
@@ -257,7 +257,7 @@ class LabelledVisible(AbstractVisible):
     def log_precisions(self) -> Any:
         return self.inputs.log_precisions
 
-    def seen(self, v: Float[Array, "... d"]) -> Float[Array, "... d"]:
+    def seen(self, v: Float[Any, "... d"]) -> Float[Any, "... d"]:
         if self.inputs.log_precisions is None:
             return v
         x, y = self.parted(v)

@@ -141,7 +141,7 @@ def test_the_score_has_the_interval_of_a_mean_and_of_the_bootstrap():
     nothing = np.zeros(0)
     predictor = Predictor(scaler, one, criterion, 1.0, nothing, nothing, dataset.task, (), (3,))
     parts = {"valid": dataset.take(np.arange(50)), "test": dataset}
-    metrics, _, (low, high) = measure_features(predictor, {}, parts, "reconstruction_error")
+    metrics, _, (low, high), _ = measure_features(predictor, {}, parts, "reconstruction_error")
     errors = ((rows - rows @ direction.T @ direction) ** 2).sum(1)
     assert metrics["test"]["reconstruction_error"] == pytest.approx(errors.mean(), rel=1e-5)
     half = 1.959964 * errors.std(ddof=1) / 20
