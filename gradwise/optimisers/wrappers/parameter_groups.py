@@ -18,6 +18,7 @@ from ...runtime.errors import RequestError
 from ...specs.contracts import AbstractOptimiser
 from ...specs.knobs import Spec, switch
 from ...specs.paths import map_named, matching, named_leaves, parts
+from ..first_order.frozen import Frozen
 
 _MASKED = optax.MaskedNode()
 
@@ -57,7 +58,9 @@ class Grouped(AbstractOptimiser):
                 raise RequestError(
                     f"no parameter matches the group `{group.where}`. The paths are: {', '.join(names[:8])}{more}."
                 )
-            if all(name in taken for name in hits):
+            earlier = {taken.get(name) for name in hits}
+            still = {str(place) for place, one in enumerate(self.groups) if isinstance(one.optimiser, Frozen)}
+            if None not in earlier and not earlier <= still:  # what is held still may cover a whole group for a while
                 raise RequestError(
                     f"the group `{group.where}` gets no parameter: earlier groups took {', '.join(hits[:8])}. "
                     "Put it before them, or leave it out."
