@@ -131,8 +131,8 @@ def trials_behind(trials: Sequence[Trial]) -> list[Finding]:
     behind = sum(trial.outcome == "behind" for trial in trials)
     if not behind:
         return []
-    were = "trial was" if behind == 1 else "trials were"
-    return [Finding("note", f"{behind} of {len(trials)} {were} clearly worse than the first and stopped early.", "J8")]
+    were = "was" if behind == 1 else "were"
+    return [Finding("note", f"{behind} of {len(trials)} trials {were} clearly worse than the first and stopped early.", "J8")]
 
 
 def find_in_study(space: Space, trials: Sequence[Trial], said: Advice, notes: Sequence[str]) -> list[Finding]:
