@@ -132,7 +132,8 @@ def trials_behind(trials: Sequence[Trial]) -> list[Finding]:
     if not behind:
         return []
     were = "was" if behind == 1 else "were"
-    return [Finding("note", f"{behind} of {len(trials)} trials {were} clearly worse than the first and stopped early.", "J8")]
+    what = f"{behind} of {len(trials)} trials {were} clearly worse than the first and stopped early."
+    return [Finding("note", what, "J8")]
 
 
 def find_in_study(space: Space, trials: Sequence[Trial], said: Advice, notes: Sequence[str]) -> list[Finding]:
