@@ -27,7 +27,5 @@ def step(problem: Problem, state: State, batch: Batch) -> tuple[State, dict[str,
     )
     parameters = optax.apply_updates(state.parameters, moves)
     memory = terms.pop("memory", state.memory)
-    moved = State(
-        parameters, optimiser, state.stopping, state.best, state.update + 1, memory, state.looks, state.accounts
-    )
-    return moved, {"total": total, **terms}
+    new = {"parameters": parameters, "optimiser": optimiser, "update": state.update + 1, "memory": memory}
+    return dataclasses.replace(state, **new), {"total": total, **terms}
