@@ -1,7 +1,6 @@
 """What `--profile` leaves in a run's folder: `profile.json`, and with `--trace` the folder `trace`.
 
-with tracing_into(folder):             what JAX's profiler saw, to be opened in Perfetto (ui.perfetto.dev)
-    ...
+with tracing_into(folder): ...         what JAX's profiler saw, to be opened in Perfetto (ui.perfetto.dev)
 write_profile(profile, folder)
 """
 

@@ -152,7 +152,8 @@ class _Run:
     @property
     def rank(self) -> tuple[float, float]:
         """The best validation score, then the best training loss."""
-        return tuple(float(running_minimum(self.curve[name])[-1]) for name in ("valid_score", "train_loss"))  # type: ignore[return-value]
+        score, loss = (float(running_minimum(self.curve[name])[-1]) for name in ("valid_score", "train_loss"))
+        return score, loss
 
 
 @dataclass(frozen=True)
