@@ -5,7 +5,8 @@
 
 For each learner Algorithm 1 keeps the K best of each level by a linear probe, then fine-tunes them; what is best on the
 validation part is measured once on the 50,000 test images. Results are written after every set; with --into, those of
-FILES take the places of the same sets and learners in a result that is already there:
+FILES take the places of the same sets and learners in a result that is already there, of several the one with the least
+validation error, so that layers of 1,000 and of 2,000 units may be searched by processes of their own:
 
     python benchmarks/pretraining.py --merge back-rand.json rectangles.json --into benchmarks/results/larochelle.json
 """
@@ -99,7 +100,7 @@ def level_settings(kind: str, level: int, units: int, examples: float, rows: int
             continue
         kinds: list[tuple[Any, tuple[float, ...]]] = [(BinaryVisible(), (0.0015, 0.005, 0.02))]
         if level == 1:
-            kinds.append((TruncatedExponentialVisible(), (0.0003, 0.001, 0.003)))
+            kinds.append((TruncatedExponentialVisible(), (0.001, 0.003, 0.01)))
         for visible, rates in kinds:
             for rate in rates:
                 recipe = replace(learner("rbm", width), "model.visible", visible)
@@ -114,7 +115,7 @@ def level_settings(kind: str, level: int, units: int, examples: float, rows: int
 def fine_settings(split: Any, examples: float, rows: int) -> list[Any]:
     """The settings of the fine-tuning: rate, dropout."""
     found = []
-    for rate in (0.0001, 0.0005):
+    for rate in (0.0001, 0.0005, 0.002):
         for dropout in (0.0, 0.3, 0.5):
             found.append(
                 defaults.classification(
@@ -205,6 +206,7 @@ def run_set(chosen: argparse.Namespace, name: str, kind: str) -> dict[str, Any]:
         "half": half,
         "reached": bool(100 * rate <= published + half),
         "probes": [100 * score for score in best.probes],
+        "units": chosen.units,
         "settings": settings_text(best, kind),
         "trainings": len(found.trainings),
         "seconds": time.monotonic() - begun,
@@ -234,10 +236,10 @@ def merge(files: list[Path], into: Path) -> None:
     result = json.loads(into.read_text())
     older = {key: result[key] for key in ("machine", "date", "command")}
     found = {(one["set"], one["learner"]): older | one for one in result["sets"]}
-    for file in files:
-        newer = json.loads(file.read_text())
-        found |= {(one["set"], one["learner"]): one for one in newer["sets"]}
-        result |= {key: newer[key] for key in ("machine", "date", "command", "version")}
+    several = [json.loads(file.read_text()) for file in files]
+    result |= {key: several[-1][key] for key in ("machine", "date", "command", "version")}
+    newer = [one for each in several for one in each["sets"]]
+    found |= {(one["set"], one["learner"]): one for one in sorted(newer, key=lambda one: one["valid"], reverse=True)}
     into.write_text(json.dumps({**result, "sets": list(found.values())}) + "\n")
 
 
