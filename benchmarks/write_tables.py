@@ -534,6 +534,28 @@ def few_labels(result: dict[str, Any]) -> str:
     return title + "\n".join(lines) + "\n" + _source(result)
 
 
+def transfer(result: dict[str, Any]) -> str:
+    """Test errors with few labels, alone and on the layers of another run, and the paired difference."""
+    names = {"alone": "alone", "taken": "layers taken", "frozen": "layers held still"}
+    lines = ["| labels | " + " | ".join(names.values()) + " |", "|---" * 4 + "|"]
+    for labels, by_way in result["errors"].items():
+        cells = []
+        for way in names:
+            mean, half = _paired(by_way[way], by_way["alone"])
+            beside = f" ({100 * mean:+.2f} ± {100 * half:.2f})" if way != "alone" else ""
+            cells.append(f"{statistics.fmean(by_way[way]):.2%}{beside}")
+        lines.append(f"| {int(labels):,} | " + " | ".join(cells) + " |")
+    tuned = ", ".join(f"{100 * error:.1f} % at {factor}" for factor, error in result["tuned"].items())
+    title = (
+        f"Test error on USPS, mean over {result['seeds']} seeds; in brackets the paired difference from the network "
+        "alone with its 95 % interval. The layers are those of `gradwise fit` on "
+        f"{result['digits']:,} of MNIST's digits, made as large. As many further labels choose when to stop. The share "
+        f"of the rate that layers taken over have, {result['factor']:g}, was chosen by validation error on draws used "
+        f"for nothing else ({tuned}).\n\n"
+    )
+    return title + "\n".join(lines) + "\n" + _source(result)
+
+
 def _wider(one: dict[str, Any]) -> str:
     """A mark where layers of another size than 1,000 units were better on the validation part."""
     return f" ({one['units']:,} units)" if one.get("units", 1000) != 1000 else ""
@@ -721,6 +743,7 @@ def check_codes() -> str:
 TABLES = {
     "few_labels": few_labels,
     "larochelle": larochelle,
+    "transfer": transfer,
     "dae_speed_cpu": speed,
     "dae_speed_gpu": speed,
     "rbm_speed": speed,

@@ -19,6 +19,7 @@ from ..evaluation.baselines import compare_with_baselines
 from ..evaluation.importance import measure_importance
 from ..evaluation.metrics import check_metric
 from ..pretraining.stack import Pretrained
+from ..pretraining.transfer import find_seen_rows
 from ..records.evidence.fit_evidence import FitEvidence
 from ..records.finding import Finding
 from ..runtime import keys, memory
@@ -32,7 +33,16 @@ from ..training.committee import Committee
 from ..training.predictor import AbstractPredictor
 from ..training.prepare import CLASS_WEIGHTS, is_trained_on, refuse_unlabelled, split_labelled, weights_of_classes
 from ..training.state import with_room
-from .pretraining import check_layers, check_varied, expanded, features_recipe, pretrained_recipe, takes_probabilities
+from .pretraining import (
+    check_layers,
+    check_varied,
+    expanded,
+    features_recipe,
+    pretrained_recipe,
+    slowed,
+    takes_probabilities,
+    transferred_recipe,
+)
 from .requests.assignments import Resolved, assignments_of, resolve
 from .requests.training_requests import DataRequest, FitRequest
 
@@ -127,6 +137,8 @@ def _recommended(options: DataRequest, kind: str, unit: bool, table_rows: int | 
     layers = options.pretrain if isinstance(options, FitRequest) else None
     if layers is not None:
         return pretrained_recipe(kind, layers, unit, **parts)
+    if isinstance(options, FitRequest) and options.from_ is not None:
+        return transferred_recipe(kind, options.from_, options.freeze, **parts)
     if kind == "inputs":
         return features_recipe(options.learner, unit, **parts)
     if table_rows is not None:
@@ -171,7 +183,10 @@ def resolve_for(
         recipe = _recommended(options, kind, unit, rows, {**({} if is_table else parts), **own})
     if layers is not None:
         assignments = expanded(assignments, len(recipe.model.layers))
-    return resolve(follow_request(recipe, options, kind), assignments)
+    resolved = resolve(follow_request(recipe, options, kind), assignments)
+    if isinstance(options, FitRequest) and options.from_ is not None:  # another optimiser may have been set
+        return dataclasses.replace(resolved, recipe=slowed(resolved.recipe, options.from_, options.freeze))
+    return resolved
 
 
 def rows_of_table(dataset: Dataset) -> int | None:
@@ -202,7 +217,9 @@ def find_in_data(recipe: Recipe, dataset: Dataset, key: Key[Array, ""]) -> tuple
     train, valid, test = split_labelled(recipe.split, criterion, dataset, key=keys.named(key, "split"))
     apart = None if valid is train else valid  # few rows are judged on those that they were trained on
     findings = find_data(measure_data(**from_dataset(dataset, (train, apart, test)), key=keys.named(key, "data")))
-    return join_findings(as_read, (one for one in findings if one.level != "note" and one.code not in _CARED_FOR))
+    seen = find_seen_rows(recipe.model, test or valid)
+    told = (one for one in findings if one.level != "note" and one.code not in _CARED_FOR)
+    return join_findings(as_read, (*seen, *told))
 
 
 def _parameters(predictor: AbstractPredictor) -> int:

@@ -3,6 +3,7 @@
     --learner rbm:500                      one learner of features, as recommended by `layer_recipes`
     --pretrain denoising:1000x3            layers, then the whole network
     --set layers.stopping.epochs=10        a knob of every layer; of one: model.layers.0.stopping.epochs
+    --from runs/other --freeze 1           layers of another run, the lowest held still
 
 Inputs that lie in [0, 1] after scaling are treated as probabilities; others get squared errors and Gaussian units.
 """
@@ -10,17 +11,22 @@ Inputs that lie in [0, 1] after scaling are treated as probabilities; others get
 import dataclasses
 import math
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
 from .. import defaults
+from ..data.splits import HoldOut
+from ..models.input_stage import Direct
 from ..models.mlp import Mlp
+from ..optimisers.wrappers.slower_below import all_alike
 from ..pretraining.layer_recipes import SCALER, kind_of_layer, parse_layers, recipes_of_layers
 from ..pretraining.stack import Pretrained, Stack, check_layer_memory, fit_pretrained, widths_of
+from ..pretraining.transfer import ScalerOf, Transferred, predictor_of, slower_below
 from ..records.evidence.fit_evidence import FeatureEvidence, PretrainedLayer
-from ..records.fit import Fit
+from ..records.fit import Fit, read_fit
 from ..records.score_scale import ScoreScale
 from ..runtime.errors import RequestError
 from ..specs.dataset import Dataset
@@ -68,6 +74,36 @@ def pretrained_recipe(kind: str, text: str, unit: bool, **parts: Any) -> Recipe:
     layers = tuple(recipes_of_layers(text, unit, kind))
     recipe = defaults.fine_tuning(kind, tuple(units for _, units in parse_layers(text)), **parts)
     return dataclasses.replace(recipe, model=Pretrained(layers, recipe.model))
+
+
+def transferred_recipe(kind: str, source: str, freeze: int, **parts: Any) -> Recipe:
+    """The recipe of a network on the layers of another run: that run's own, as far as it suits the kind of task."""
+    predictor_of(source)  # refuses what has no layers to take
+    earlier = read_fit(Path(source))
+    recommended = {"classes": defaults.classification, "labels": defaults.multilabel, "numbers": defaults.regression}
+    recipe = recommended[kind](**parts) if earlier.task == "inputs" else earlier.recipe
+    recipe = dataclasses.replace(recipe, optimiser=all_alike(recipe.optimiser))  # that run may stand on another
+    if earlier.task not in (kind, "inputs"):
+        recipe = dataclasses.replace(recipe, criterion=recommended[kind]().criterion)
+    own = {"split": HoldOut(), "scaler": ScalerOf(source), **parts}
+    above = dataclasses.replace(_network_above(recipe), widths=())
+    own.setdefault("model", Transferred(source, above=above))
+    recipe = dataclasses.replace(recipe, **own)
+    return slowed(recipe, source, freeze)
+
+
+def slowed(recipe: Recipe, source: str, freeze: int) -> Recipe:
+    """The recipe with an optimiser that moves the layers of the other run less, whichever optimiser was chosen."""
+    layers = recipe.model.layers if isinstance(recipe.model, Transferred) else 0
+    return dataclasses.replace(recipe, optimiser=slower_below(recipe.optimiser, source, layers=layers, freeze=freeze))
+
+
+def _network_above(recipe: Recipe) -> Mlp:
+    """A perceptron with the activation, dropout and parametrisation of a recipe's network."""
+    model: Any = recipe.model
+    for name in ("mlp", "above"):
+        model = getattr(model, name, model)
+    return dataclasses.replace(model, inputs=Direct()) if isinstance(model, Mlp) else Mlp(dropout=0.0)
 
 
 def expanded(assignments: Iterable[Assignment], depth: int) -> list[Assignment]:

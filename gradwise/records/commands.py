@@ -10,6 +10,7 @@ Commands are written with the options of the shell, because most runs have one; 
 
 import ast
 import contextlib
+import keyword
 import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -17,15 +18,24 @@ from typing import Any
 # What `check` does not take, with a value each.
 _NOT_CHECKED = (
     *("class_weight", "metric", "learner", "pretrain", "folds", "watch", "max_time", "range", "budget", "strategy"),
-    *("finalists", "seeds", "committee", "batch_size", "space", "plan", "no_examples"),
+    *("finalists", "seeds", "committee", "batch_size", "space", "plan", "no_examples", "from_", "freeze"),
 )
 _BY_PATH = ("set", "range")  # options that map paths to values
-_NOT_SEARCHED = ("folds", "watch", "max_time", "pretrain", "no_examples")
+_NOT_SEARCHED = ("folds", "watch", "max_time", "pretrain", "from_", "freeze", "no_examples")
 # What the file of a recipe holds already.
-_IN_RECIPE = ("set", "recipe", "model", "optimiser", "criterion", "batches", "scaler", "stopping", "split")
+_IN_RECIPE = (
+    *("set", "recipe", "model", "optimiser", "criterion", "batches", "scaler", "stopping", "split"),
+    *("from_", "freeze"),
+)
 _FLAGS = ("--unsupervised", "--no-baselines", "--no-examples", "--nested", "--no-nested")  # options without a value
 _OF_LAYERS = ("model.layers.", "model.mlp.", "layers.")  # knobs of a network with pre-trained layers
-_WHOLE_NUMBERS = ("seed", "folds", "watch")
+_WHOLE_NUMBERS = ("seed", "folds", "watch", "freeze")
+
+
+def _name_of(flag: str) -> str:
+    """The argument that a flag stands for; a word of Python's own has an underscore behind it."""
+    name = flag.removeprefix("--").replace("-", "_")
+    return f"{name}_" if keyword.iskeyword(name) else name
 
 
 def _typed(words: str) -> Any:
@@ -112,7 +122,7 @@ def _as_other(command: str, verb: str, left_out: Sequence[str]) -> str:
         return _written(call)
     words, kept_words = iter(shlex.split(command)[2:]), ["gradwise", verb]
     for word in words:
-        if word.startswith("--") and word.removeprefix("--").replace("-", "_") in left_out:
+        if word.startswith("--") and _name_of(word) in left_out:
             next(words, None)
         elif word != "--set":
             kept_words.append(word)
@@ -138,7 +148,7 @@ def _arguments(words: Iterator[str]) -> dict[str, Any]:
     found: dict[str, list[str]] = {}
     flags: dict[str, Any] = {}
     for word in words:
-        name = word.removeprefix("--").replace("-", "_")
+        name = _name_of(word)
         if not word.startswith("--") or not name.isidentifier():
             raise ValueError(f"`{word}` is no option")
         if word in _FLAGS:

@@ -9,6 +9,7 @@ ROWS = {
     "A6": "contraction",
     "A7": "reconstruction losses",
     "A8": "labelled and unlabelled examples together",
+    "A9": "transfer from another task",
     "A10": "sparse coding",
     "A11": "deep Boltzmann machines",
     "A13": "what a denoising auto-encoder learns",

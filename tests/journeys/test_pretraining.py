@@ -15,6 +15,7 @@ from gradwise.data.reading.new_rows import read_rows
 from gradwise.journeys import progress_bar
 from gradwise.models.mlp import MlpNetwork
 from gradwise.pretraining.stack import Pretrained
+from gradwise.records.commands import as_check, as_search
 from gradwise.records.fit import read_fit
 from gradwise.reporting.pages.provenance import python_lines
 from gradwise.training.model_files import load_predictor
@@ -335,3 +336,73 @@ def test_inputs_that_are_all_alike_are_refused(here, gradwise):
         answer = gradwise("fit", "same.npz", *words)
         assert answer.code == 2
         assert answer.err == "error: all 30 rows have the same inputs: there is nothing to learn. Check the file.\n"
+
+
+SECOND = ("fit", "second.npz", "--from", "learned", "--freeze", "1", "--no-report", *SHORT)
+
+
+@pytest.fixture
+def second(place):
+    """Another task on the same kind of pictures, other rows: whether the digit is even."""
+    from sklearn.datasets import load_digits
+
+    images, labels = load_digits(return_X_y=True)
+    rows = slice(120, 200)
+    np.savez(place / "second.npz", X=images[rows].reshape(-1, 8, 8).astype(np.uint8), y=labels[rows] % 2)
+    return place
+
+
+def test_layers_of_another_run_are_taken_and_frozen(gradwise, second):
+    assert gradwise(*SECOND, "--out", "taken").code == 0
+    taken, learned = (load_predictor(Path(name, "model.safetensors"))[0] for name in ("taken", "learned"))
+    assert isinstance(taken.network, MlpNetwork)
+    assert np.array_equal(taken.network.layers[0].weight, learned.network.encoder[0].weight)
+    assert np.array_equal(taken.scaler.apply(np.full((1, 8, 8), 7.0)), learned.scaler.apply(np.full((1, 8, 8), 7.0)))
+    record = read_fit(Path("taken"))
+    assert "--from learned --freeze 1" in record.data.command
+    assert record.recipe.model.source == "learned"
+    assert record.recipe.optimiser.optimiser.frozen == 1
+    found = gradwise("predict", "taken", "second.npz")
+    assert set(found.out.split()[1:]) <= {"0", "1"}
+
+
+def test_freezing_outlives_another_optimiser(gradwise, second):
+    assert gradwise(*SECOND, "--set", "optimiser=Sgd", "--set", "optimiser.learning_rate=0.1", "--out", "sgd").code == 0
+    recipe = read_fit(Path("sgd")).recipe
+    assert (type(recipe.optimiser).__name__, recipe.optimiser.frozen) == ("SlowerBelow", 1)
+    assert float(recipe.optimiser.optimiser.learning_rate) == 0.1
+
+
+def test_a_transferred_run_resumes_and_says_how_to_repeat_it(gradwise, second):
+    assert gradwise(*SECOND, "--out", "taken").code == 0
+    before = Path("taken/model.safetensors").read_bytes()
+    assert gradwise(*SECOND, "--out", "taken", "--resume").code == 0
+    assert Path("taken/model.safetensors").read_bytes() == before
+    record = read_fit(Path("taken"))
+    assert 'gw.fit("second.npz", seed=0, recipe=recipe)' in "\n".join(python_lines(record))
+    assert "--from" not in as_search(record.data.command) + as_check(record.data.command)
+    assert "--freeze" not in as_search(record.data.command) + as_check(record.data.command)
+
+
+def test_the_test_rows_that_the_other_run_knew_are_told(gradwise, second):
+    said = gradwise("fit", "labelled.npz", "--from", "learned", "--seed", "5", "--no-report", *SHORT, "--out", "taken")
+    assert said.code == 0
+    (found,) = (one for one in read_fit(Path("taken")).findings if "whose layers are taken" in one.what)
+    assert (found.level, found.code) == ("warning", "GW201")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--from", "nowhere"), "nowhere has no model.safetensors"),
+        (("--freeze", "1"), "--freeze belongs to --from RUN"),
+        (("--from", "learned", "--freeze", "2"), "1 hidden layers are taken from learned, so 2 cannot be frozen"),
+        (("--from", "learned", "--pretrain", "rbm:5"), "--pretrain and --from exclude each other"),
+        (("--from", "learned", "--unsupervised"), "--unsupervised and --from exclude each other"),
+    ],
+)
+def test_what_cannot_be_transferred_is_refused_in_one_line(gradwise, second, words, told):
+    said = gradwise("fit", "second.npz", *words)
+    assert said.code == 2
+    assert told in said.err
+    assert len(said.err.strip().splitlines()) == 1

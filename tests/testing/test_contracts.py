@@ -41,6 +41,7 @@ from gradwise.optimisers.wrappers.parameter_groups import Grouped, ParameterGrou
 from gradwise.optimisers.wrappers.proximal import Proximal
 from gradwise.optimisers.wrappers.rates_by_kind import RatesByKind
 from gradwise.optimisers.wrappers.recentred import Recentred
+from gradwise.optimisers.wrappers.slower_below import SlowerBelow
 from gradwise.optimisers.wrappers.width_transfer import WidthTransfer
 from gradwise.specs.contracts import AbstractBatches, AbstractModel, AbstractOptimiser
 from gradwise.specs.knobs import Spec, knob, switch
@@ -82,6 +83,7 @@ NEEDED = {
     Probed: {"criterion": Reconstruction()},
     WidthTransfer: {"optimiser": Sgd(0.1), "base_width": 2},
     RatesByKind: {"optimiser": Sgd(0.1)},
+    SlowerBelow: {"optimiser": Sgd(0.1), "layers": 1, "factor": 0.5},
     SharedWeights: {"mlp": Mlp(widths=(5, 4), dropout=0.2, inputs=Embedded()), "members": 3},
     TailAverage: {"optimiser": Sgd(0.1)},
     Proximal: {"optimiser": Sgd(0.1)},

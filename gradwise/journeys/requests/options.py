@@ -64,8 +64,10 @@ def flag_of(name: str) -> str:
 
     >>> flag_of("max_time")
     '--max-time'
+    >>> flag_of("from_")  # a word of Python's own has an underscore behind it, as is usual there
+    '--from'
     """
-    return "--" + name.replace("_", "-")
+    return "--" + name.rstrip("_").replace("_", "-")
 
 
 def _words(name: str, declared: Option, value: Any) -> Iterator[str]:
@@ -116,6 +118,7 @@ class Request:
         chosen: dict[str, Any] = {}
         for key, value in (table or {}).items():
             name = key.replace("-", "_")
+            name = f"{name}_" if f"{name}_" in in_file else name
             if name not in in_file:
                 raise RequestError(f"{source}: unknown option `{key}` in [{cls.verb}].{nearest(name, in_file)}")
             chosen[name] = known[name].read(value, f"{source}: {key}")

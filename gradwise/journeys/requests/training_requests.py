@@ -170,10 +170,19 @@ class FitRequest(DataRequest):
         ("learner", "pretrain", "--pretrain names its own learners"),
         ("learner", "class_weight", "without a target there are no classes"),
         ("pretrain", "folds", "every fold would have to pre-train its own layers"),
+        ("pretrain", "from_", "the layers come from one of them"),
+        ("unsupervised", "from_", "a network on the layers of another run is trained for a target"),
+        ("learner", "from_", "a network on the layers of another run is trained for a target"),
     )
 
     pretrain: str | None = option(
         None, "Pre-train layers, then fine-tune: rbm:500,denoising:100x2.", TRAINING, "LAYERS", values.read_layers
+    )
+    from_: str | None = option(
+        None, "Begin with the hidden layers of another run, and its recipe and scaling.", TRAINING, "RUN"
+    )
+    freeze: int = option(
+        0, "With --from: hold so many of the lowest layers still.", TRAINING, "N", _read_count, shown="none"
     )
     folds: int = option(
         0, "Also estimate the error by K-fold cross-validation.", TRAINING, "K", _read_folds, shown="off"
@@ -190,6 +199,8 @@ class FitRequest(DataRequest):
     no_examples: bool = option(False, "Do not record the losses of single examples.", OUTPUT)
 
     def check(self) -> None:
+        if self.freeze and self.from_ is None:
+            raise RequestError("--freeze belongs to --from RUN: name the run whose layers are to be held still.")
         if self.trace and not self.profile:
             raise RequestError("--trace belongs to --profile: give both, or leave out --trace.")
         if self.trace and self.out is None and self.given.objects:
@@ -209,7 +220,7 @@ class CheckRequest(FitRequest):
 
     verb: ClassVar[str] = "check"
     without: ClassVar[tuple[str, ...]] = (
-        *("class_weight", "metric", "unsupervised", "learner", "pretrain", "folds", "watch"),
+        *("class_weight", "metric", "unsupervised", "learner", "pretrain", "from_", "freeze", "folds", "watch"),
         *("config", "max_time", "checkpoint", "no_baselines", "no_examples", "dry_run", "profile", "trace"),
     )
     always: ClassVar[tuple[str, ...]] = ()
