@@ -1,4 +1,4 @@
-"""How good is the default recipe, untuned? Ten seeds on two sets of images, beside scikit-learn's network.
+"""How good is the general recipe, untuned? Ten seeds on two sets of images, beside scikit-learn's network.
 
     GRADWISE_DATA=... python benchmarks/defaults_quality.py            about 40 minutes on 2 cores
     python benchmarks/defaults_quality.py --sets digits                what ships with scikit-learn
@@ -37,7 +37,7 @@ def peer(dataset: Any, seed: int) -> float:
     """scikit-learn's `MLPClassifier()` on the same split."""
     from sklearn.neural_network import MLPClassifier
 
-    recipe = defaults.for_data(dataset)
+    recipe = defaults.for_task(dataset.task)
     train, valid, test = recipe.split(dataset, key=keys.named(keys.from_seed(seed), "split"))
     assert test is not None
     flat = [np.asarray(part.inputs, np.float64).reshape(len(part), -1) for part in (train, valid, test)]
@@ -54,7 +54,7 @@ def run_set(name: str, seeds: int, peer_seeds: int) -> dict[str, Any]:
     ours, theirs, seconds, their_seconds, ages = [], [], [], [], []
     for seed in range(seeds):
         start = time.perf_counter()
-        result = gradwise.train(defaults.for_data(dataset), dataset, key=keys.from_seed(seed))
+        result = gradwise.train(defaults.for_task(dataset.task), dataset, key=keys.from_seed(seed))
         seconds.append(time.perf_counter() - start)
         ours.append(result.metrics["test"][metric])
         ages.append(result.outcome.age_examples / result.data.rows.train)

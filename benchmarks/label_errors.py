@@ -92,7 +92,8 @@ def measure(dataset: Dataset, share: float, seed: int) -> dict[str, Any]:
     """One training on a set with planted errors."""
     data, wrong = planted(dataset, share, seed)
     begun = time.monotonic()
-    record = gw.train(gw.defaults.for_data(data), data, key=keys.from_seed(seed))
+    recipe = gw.defaults.for_task(data.task) if len(data.shape) > 1 else gw.defaults.for_data(data)
+    record = gw.train(recipe, data, key=keys.from_seed(seed))
     assert record.examples is not None
     columns = record.examples.columns
     is_wrong, suspect = wrong[columns["row"]], columns["suspect"]

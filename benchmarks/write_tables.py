@@ -120,9 +120,20 @@ def suite_time(result: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n" + _source(result)
 
 
+def images(result: dict[str, Any]) -> str:
+    lines = ["| data | training pictures | network | test error | seconds |", "|---|---|---|---|---|"]
+    for row in result["rows"]:
+        errors = row["errors"]
+        mean, seeds = sum(errors) / len(errors), "1 seed" if len(errors) == 1 else f"{len(errors)} seeds"
+        lines.append(
+            f"| {row['set']} | {row['rows']:,} | {row['network']} | {mean:.2%} ({seeds}) | {row['seconds']:.0f} |"
+        )
+    return "\n".join(lines) + "\n" + _source(result)
+
+
 def defaults_quality(result: dict[str, Any]) -> str:
     lines = [
-        "| data | metric | gradwise, default recipe | seconds | scikit-learn's default network | seconds |",
+        "| data | metric | gradwise, perceptron | seconds | scikit-learn's default network | seconds |",
         "|---|---|---|---|---|---|",
     ]
     for row in result["rows"]:
@@ -788,6 +799,7 @@ TABLES = {
     "export": exported,
     "label_errors": label_errors,
     "example_cost": example_cost,
+    "images": images,
 }
 
 
@@ -825,7 +837,7 @@ def main() -> None:
         HERE.parent / "README.md",
         *(
             HERE.parent / "docs" / f"{name}.md"
-            for name in ("design", "optimisers", "features", "check", "search", "tables", "export", "fit")
+            for name in ("design", "optimisers", "features", "check", "search", "tables", "export", "fit", "images")
         ),
     ):
         before = document.read_text()

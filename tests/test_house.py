@@ -30,7 +30,7 @@ FOUNDATION = ("runtime", "specs", "records", "tracing", "curvature")  # each imp
 PARTS = {"data", "models", "criteria", "optimisers"}
 LEARNING = {*FOUNDATION, *PARTS, "evaluation", "training"}
 BELOW = {*LEARNING, "pretraining", "searching", "checking", "tracking", "reporting", "exporting", "journeys"}
-SHELLS = {"defaults", "portfolio", "estimators", "testing", "cli"}
+SHELLS = {"pictures", "defaults", "portfolio", "estimators", "testing", "cli"}
 
 # What each room may import, besides itself.
 LAYERS: dict[str, set[str]] = {
@@ -43,9 +43,10 @@ LAYERS: dict[str, set[str]] = {
     "tracking": {"runtime", "specs", "records"},
     "reporting": {"runtime", "specs", "records", "evaluation"},
     "exporting": {*FOUNDATION, "data", "models", "criteria", "evaluation", "training"},
-    "defaults": {*LEARNING, "pretraining"},
+    "pictures": LEARNING,
+    "defaults": {*LEARNING, "pretraining", "pictures"},
     "portfolio": {*LEARNING, "defaults"},
-    "journeys": {*BELOW, "defaults", "portfolio"},
+    "journeys": {*BELOW, "pictures", "defaults", "portfolio"},
     **dict.fromkeys(["estimators", "testing", "cli"], BELOW | SHELLS),
     "__init__": {"runtime"},
     "__main__": {"cli"},

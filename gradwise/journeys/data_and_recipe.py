@@ -18,6 +18,7 @@ from ..data.splits import GroupHoldOut, TimeHoldOut, join_parts
 from ..evaluation.baselines import compare_with_baselines
 from ..evaluation.importance import measure_importance
 from ..evaluation.metrics import check_metric
+from ..pictures import sides_of_pictures
 from ..pretraining.stack import Pretrained
 from ..pretraining.transfer import find_seen_rows
 from ..records.evidence.fit_evidence import FitEvidence
@@ -132,8 +133,18 @@ def read_requested(options: DataRequest) -> Dataset:
     return read(options.data if given.data is None else given.data, request, given.targets)
 
 
-def _recommended(options: DataRequest, kind: str, unit: bool, table_rows: int | None, parts: dict[str, Any]) -> Recipe:
-    """The initial recipe; `unit`: the scaled inputs lie in [0, 1]; `table_rows`: the rows of a table, or None."""
+def _recommended(
+    options: DataRequest,
+    kind: str,
+    unit: bool,
+    table_rows: int | None,
+    pictures: tuple[int, ...] | None,
+    parts: dict[str, Any],
+) -> Recipe:
+    """The initial recipe; `unit`: the scaled inputs lie in [0, 1]; `table_rows`: the rows of a table, or None.
+
+    `pictures`: the number of pictures and their sides, or None.
+    """
     layers = options.pretrain if isinstance(options, FitRequest) else None
     if layers is not None:
         return pretrained_recipe(kind, layers, unit, **parts)
@@ -143,6 +154,8 @@ def _recommended(options: DataRequest, kind: str, unit: bool, table_rows: int | 
         return features_recipe(options.learner, unit, **parts)
     if table_rows is not None:
         return defaults.table(kind, table_rows, **parts)
+    if pictures is not None:
+        return defaults.pictures(kind, pictures[0], pictures[1:], **parts)
     recommended = {"classes": defaults.classification, "labels": defaults.multilabel, "numbers": defaults.regression}
     return recommended[kind](**parts)
 
@@ -163,12 +176,14 @@ def resolve_for(
     dataset: Dataset | None = None,
     *,
     table_rows: int | None = None,
+    pictures: tuple[int, ...] | None = None,
     **parts: Any,
 ) -> Resolved:
     """The recommended recipe for this kind of task, changed by the request.
 
     Feature learners also depend on the scaled inputs, if the data set is given. A table has its own recipe, unless a
-    part that the rest depends on is replaced; `parts` are those of any other recipe.
+    part that the rest depends on is replaced; so have pictures (their number, then their sides), unless the model is.
+    `parts` are those of any other recipe.
     """
     assignments = assignments_of(options)
     layers = options.pretrain if isinstance(options, FitRequest) else None
@@ -180,7 +195,9 @@ def resolve_for(
         recipe = dataclasses.replace(options.given.recipe, **own)
     else:
         rows = table_rows if is_table else None
-        recipe = _recommended(options, kind, unit, rows, {**({} if is_table else parts), **own})
+        modelled = own.get("model") is not None or any(one.path == "model" for one in assignments)
+        shown = None if modelled else pictures
+        recipe = _recommended(options, kind, unit, rows, shown, {**({} if is_table else parts), **own})
     if layers is not None:
         assignments = expanded(assignments, len(recipe.model.layers))
     resolved = resolve(follow_request(recipe, options, kind), assignments)
@@ -192,6 +209,12 @@ def resolve_for(
 def rows_of_table(dataset: Dataset) -> int | None:
     """The number of rows of a table; None for other kinds of inputs."""
     return len(dataset) if kind_of_inputs(dataset.inputs, dataset.columns) == "table" else None
+
+
+def size_of_pictures(dataset: Dataset) -> tuple[int, ...] | None:
+    """The number of pictures and their sides; None for other kinds of inputs, and for pictures too small to filter."""
+    sides = sides_of_pictures(dataset)
+    return None if sides is None else (len(dataset), *sides)
 
 
 def refuse_targetless(criterion: AbstractCriterion, dataset: Dataset) -> None:
@@ -277,7 +300,8 @@ class Description:
 def read_data(options: FitRequest) -> tuple[Dataset, Resolved]:
     """The data to train on and their recipe; raises if they cannot be learned from."""
     dataset = read_requested(options)
-    resolved = resolve_for(options, dataset.task.kind, dataset, table_rows=rows_of_table(dataset))
+    sizes: Any = {"table_rows": rows_of_table(dataset), "pictures": size_of_pictures(dataset)}
+    resolved = resolve_for(options, dataset.task.kind, dataset, **sizes)
     criterion = as_criterion(resolved.recipe.criterion)
     if criterion.learns_from == "inputs" or options.pretrain is not None:
         check_varied(dataset)

@@ -70,33 +70,39 @@ class BatchNorm(AbstractNormalisation):
 
 
 class LayerNormLayer(eqx.Module):
-    """Statistics of one example over its units, the same in training and prediction."""
+    """Statistics of one example over its units, the same in training and prediction; of a map over its places too."""
 
     gain: Float[Any, " width"]
     shift: Float[Any, " width"]
 
-    def __call__(self, a: Float[Array, " width"], *, training: bool, mask: Any = None) -> Float[Array, " width"]:
+    def __call__(self, a: Float[Array, "*at width"], *, training: bool, mask: Any = None) -> Float[Array, "*at width"]:
         mean = jnp.mean(a, where=mask)
         variance = jnp.mean((a - mean) ** 2, where=mask)
         return (a - mean) * jax.lax.rsqrt(variance + 1e-5) * self.gain + self.shift
 
 
+def _over_places(a: Float[Array, "*at width"]) -> Float[Array, " width"]:
+    """The mean over the places of a map; a layer of units has none."""
+    return a if a.ndim == 1 else jnp.mean(a, axis=tuple(range(a.ndim - 1)))
+
+
 class BatchNormLayer(eqx.Module):
-    """Batch statistics while training, calibrated ones otherwise."""
+    """Batch statistics while training, calibrated ones otherwise. A filter has one mean and variance at all places."""
 
     gain: Float[Any, " width"]
     shift: Float[Any, " width"]
     moments: Buffer
 
-    def __call__(self, a: Float[Array, " width"], *, training: bool, mask: Any = None) -> Float[Array, " width"]:
+    def __call__(self, a: Float[Array, "*at width"], *, training: bool, mask: Any = None) -> Float[Array, "*at width"]:
         mean, variance = self.moments.value  # each unit's own: padded units affect no other
         if training:
-            mean = jax.lax.pmean(a, "batch")
-            variance = jax.lax.pmean((a - mean) ** 2, "batch")
+            mean = jax.lax.pmean(_over_places(a), "batch")
+            variance = jax.lax.pmean(_over_places((a - mean) ** 2), "batch")
         return (a - mean) * jax.lax.rsqrt(variance + 1e-5) * self.gain + self.shift
 
-    def calibrated(self, activations: Float[Array, "n width"]) -> "BatchNormLayer":
-        moments = Buffer((activations.mean(0), activations.var(0)))
+    def calibrated(self, activations: Float[Array, "n *at width"]) -> "BatchNormLayer":
+        rows = activations.reshape(-1, activations.shape[-1])
+        moments = Buffer((rows.mean(0), rows.var(0)))
         return eqx.tree_at(lambda layer: layer.moments, self, moments)
 
 
@@ -158,6 +164,18 @@ class Linear(eqx.Module):
         return self.activation(scaled(self.weight @ x, self.scale) + self.bias)
 
 
+def calibrate_layers(layers: Sequence[Any], h: Float[Array, "n ..."]) -> tuple[tuple[Any, ...], Float[Array, "n ..."]]:
+    """The layers with the batch statistics of these inputs, measured one after another, and what the last one gives."""
+    found = []
+    for layer in layers:
+        if isinstance(layer.norm, BatchNormLayer):
+            norm = layer.norm.calibrated(jax.vmap(layer.linear)(h))
+            layer = eqx.tree_at(lambda one: one.norm, layer, norm)
+        h = jax.vmap(lambda x, one=layer: one(x, key=None))(h)
+        found.append(layer)
+    return tuple(found), h
+
+
 class MlpNetwork(Network):
     """Hidden layers, then a linear output. Called without a key it is deterministic."""
 
@@ -184,14 +202,8 @@ class MlpNetwork(Network):
         """A copy whose batch statistics are those of these inputs, measured layer by layer."""
         h = inputs.reshape(inputs.shape[0], -1)
         h = h if self.inputs is None else jax.vmap(self.inputs)(h)
-        layers = []
-        for layer in self.layers:
-            if isinstance(layer.norm, BatchNormLayer):
-                norm = layer.norm.calibrated(jax.vmap(layer.linear)(h))
-                layer = eqx.tree_at(lambda one: one.norm, layer, norm)
-            h = jax.vmap(lambda x, one=layer: one(x, key=None))(h)
-            layers.append(layer)
-        return eqx.tree_at(lambda network: network.layers, self, tuple(layers))
+        layers, _ = calibrate_layers(self.layers, h)
+        return eqx.tree_at(lambda network: network.layers, self, layers)
 
 
 def as_widths(value: Any) -> Any:

@@ -64,6 +64,10 @@ _NAMES = {
     ),
     "models.auto_encoder": "AsHidden Decoder AutoEncoderNetwork MlpAutoEncoder",
     "models.centred_mlp": "CentredLayer CentredNetwork CentredMlp",
+    "models.convolution.augmentation": "AbstractAugmentation NoAugmentation Shift Crop Flip Augmentations",
+    "models.convolution.convolutional": "Convolutional",
+    "models.convolution.network": "ConvolutionLayer ConvolutionalNetwork",
+    "models.convolution.pooling": "AbstractPooling NoPool MaxPool MeanPool",
     "models.deep_boltzmann": "DeepBoltzmannNetwork DeepBoltzmann",
     "models.initial_weights": ("AbstractInitial Glorot FanIn GaussianWeights SparseWeights ZeroWeights normal uniform"),
     "models.input_stage": (

@@ -9,6 +9,7 @@ Any callable module is a network. One that offers more is a `Network`, and says 
 """
 
 import inspect
+import math
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -20,6 +21,7 @@ from jaxtyping import Array, Float, Key
 from ..runtime.errors import RequestError
 
 _CHUNK = 4096  # rows scored at once: large enough to be fast, small enough for any validation set
+_NUMBERS = 2**19  # of pictures scored at once: what a layer of filters reads and gives is a hundred times as much
 
 
 class Network(eqx.Module):
@@ -89,7 +91,8 @@ def score_in_chunks(
 ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
     """Score and loss of every example, in chunks of one shape; the last chunk overlaps the one before."""
     count = inputs.shape[0]
-    chunk = min(count, _CHUNK)
+    room = _CHUNK if inputs.ndim == 2 else max(64, _NUMBERS // max(1, math.prod(inputs.shape[1:])))
+    chunk = min(count, _CHUNK, room)
 
     def body(number: Array, found: tuple[Array, Array]) -> tuple[Array, Array]:
         start = jnp.minimum(number * chunk, count - chunk)

@@ -21,6 +21,8 @@ from gradwise.data.reading.new_rows import read_rows
 from gradwise.data.reading.tables import from_frame
 from gradwise.data.scaling import Automatic
 from gradwise.models.activations import Gelu
+from gradwise.models.convolution.convolutional import Convolutional
+from gradwise.models.convolution.pooling import MaxPool
 from gradwise.models.input_stage import Embedded, PeriodicRectified, PiecewiseLinear
 from gradwise.models.mlp import BatchNorm, LayerNorm, Mlp
 from gradwise.models.shared_weights import SharedWeights
@@ -195,6 +197,18 @@ def own_network() -> Case:
     return Case(built(recipe, dataset), dataset.inputs[:40])
 
 
+def filters() -> Case:
+    """Layers of filters, shared and of each place, pooled, normalised, and residual."""
+    dataset = _images().take(np.arange(200))
+    same = {"widths": (6,), "normalisation": BatchNorm(), "dropout": 0.0}
+    shared = Convolutional(channels=(4, 4), repeats=2, residual=True, pooling=MaxPool(), **same)
+    recipes = [
+        defaults.classification(model=one) for one in (shared, Convolutional((3,), stride=2, shared=False, **same))
+    ]
+    members = tuple(built(recipe, dataset) for recipe in recipes)
+    return Case(Committee(members), dataset.inputs[:40])
+
+
 def committee() -> Case:
     """Several networks for one table, with unequal weights and a temperature."""
     case = mixed()
@@ -224,7 +238,7 @@ def features() -> Case:
     return Case(dataclasses.replace(case.predictor, **units), case.rows)  # type: ignore[type-var]
 
 
-QUICK = (mixed, normal_scores, numbers, images, own_network, committee, labels, features)
+QUICK = (mixed, normal_scores, numbers, images, own_network, filters, committee, labels, features)
 SLOW = (several_numbers, normalised)
 MAKERS: dict[str, Callable[[], Case]] = {made.__name__: made for made in (*QUICK, *SLOW)}
 

@@ -24,6 +24,7 @@ from gradwise.criteria.supervised import Supervised
 from gradwise.data.scaling import Chain, Logarithm, Standardise
 from gradwise.models.activations import AbstractActivation
 from gradwise.models.auto_encoder import MlpAutoEncoder
+from gradwise.models.convolution.convolutional import Convolutional
 from gradwise.models.deep_boltzmann import DeepBoltzmann
 from gradwise.models.gaussian_visible import PreciseUnits
 from gradwise.models.input_stage import Embedded, LaidOut
@@ -88,6 +89,7 @@ NEEDED = {
     TailAverage: {"optimiser": Sgd(0.1)},
     Proximal: {"optimiser": Sgd(0.1)},
     EffectiveDecay: {"optimiser": Sgd(0.1)},
+    Convolutional: {"channels": (3, 4), "widths": (4,), "dimensions": 1, "dropout": 0.2},
     Chain: {"steps": (Logarithm(), Standardise())},
 }
 # `Frozen` does not descend, on purpose; `PaddedMlp`, `LaidOut` and `PreciseUnits` are made when a run begins, chosen by

@@ -1,0 +1,1 @@
+"""Convolutional networks: filters that move over pictures and series, pooling, augmentation."""

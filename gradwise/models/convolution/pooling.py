@@ -1,0 +1,82 @@
+"""Pooling: neighbouring places of a map become one, so that a feature may move a little and maps shrink.
+
+    MaxPool(2)     the largest of each 2 x 2
+    MeanPool(2)    their mean
+    NoPool()       the map as it is
+
+Windows do not overlap; places at the end that fill no window are left out. A side shorter than the window is one.
+"""
+
+import abc
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ...specs.knobs import Spec, check_whole, switch
+from ...specs.priors import Choice
+
+
+class AbstractPooling(Spec):
+    @abc.abstractmethod
+    def __call__(self, h: Float[Array, "*sides c"]) -> Float[Array, "*places c"]:
+        """The smaller map."""
+
+    def count(self, side: int) -> int:
+        """The places along a side that has this many before."""
+        return side
+
+
+def _size() -> Any:
+    return switch(2, allowed="[1, inf)", prior=Choice((2, 3)), row="A12", about="places along a side that become one")
+
+
+def _count(side: int, size: int) -> int:
+    return side // min(size, side)
+
+
+def _windows(h: Float[Array, "*sides c"], size: int) -> tuple[Float[Array, "..."], tuple[int, ...]]:
+    """The map cut into windows, and the axes within them."""
+    sides = h.shape[:-1]
+    whole = tuple(slice(0, _count(side, size) * min(size, side)) for side in sides)
+    shape = [part for side in sides for part in (_count(side, size), min(size, side))]
+    return h[whole].reshape(*shape, h.shape[-1]), tuple(range(1, 2 * len(sides), 2))
+
+
+class NoPool(AbstractPooling):
+    """The map as it is."""
+
+    def __call__(self, h: Float[Array, "*sides c"]) -> Float[Array, "*places c"]:
+        return h
+
+
+class MaxPool(AbstractPooling):
+    """The largest value of each window: whether a feature is there."""
+
+    size: int = _size()
+
+    def __check_init__(self) -> None:
+        check_whole(self, "size")
+
+    def __call__(self, h: Float[Array, "*sides c"]) -> Float[Array, "*places c"]:
+        windows, within = _windows(h, self.size)
+        return jnp.max(windows, axis=within)
+
+    def count(self, side: int) -> int:
+        return _count(side, self.size)
+
+
+class MeanPool(AbstractPooling):
+    """The mean of each window: how much of a feature is there."""
+
+    size: int = _size()
+
+    def __check_init__(self) -> None:
+        check_whole(self, "size")
+
+    def __call__(self, h: Float[Array, "*sides c"]) -> Float[Array, "*places c"]:
+        windows, within = _windows(h, self.size)
+        return jnp.mean(windows, axis=within)
+
+    def count(self, side: int) -> int:
+        return _count(side, self.size)
