@@ -11,6 +11,7 @@ ROWS = {
     "A8": "labelled and unlabelled examples together",
     "A10": "sparse coding",
     "A11": "deep Boltzmann machines",
+    "A12": "sequences",
     "A13": "what a denoising auto-encoder learns",
     "B1": "mini-batch gradient descent",
     "B2": "the largest rate that does not diverge",
