@@ -105,6 +105,11 @@ def start_device(on: str | None) -> None:
         raise RequestError(f"--on gpu: JAX found no GPU, only {names}. Leave out --on to use that.")
 
 
+def are_sequences(dataset: Dataset) -> bool:
+    """Whether each example is a sequence."""
+    return kind_of_inputs(dataset.inputs) == "sequences"
+
+
 def read_requested(options: DataRequest) -> Dataset:
     """The data of a request: a file, a named set, or what a call from Python passed."""
     given = options.given
@@ -119,16 +124,24 @@ def read_requested(options: DataRequest) -> Dataset:
         test=options.test if given.test is None else given.test,
         unsupervised=options.learns_inputs,
     )
-    return read(options.data if given.data is None else given.data, request, given.targets)
+    dataset = read(options.data if given.data is None else given.data, request, given.targets)
+    blind = dataset.task.kind == "inputs" or getattr(options, "pretrain", None) is not None
+    if blind and are_sequences(dataset):
+        raise RequestError("sequences need a target: name one with --target, and leave out --pretrain.")
+    return dataset
 
 
-def _recommended(options: DataRequest, kind: str, unit: bool, table_rows: int | None, parts: dict[str, Any]) -> Recipe:
+def _recommended(
+    options: DataRequest, kind: str, unit: bool, table_rows: int | None, sequences: bool, parts: dict[str, Any]
+) -> Recipe:
     """The initial recipe; `unit`: the scaled inputs lie in [0, 1]; `table_rows`: the rows of a table, or None."""
     layers = options.pretrain if isinstance(options, FitRequest) else None
     if layers is not None:
         return pretrained_recipe(kind, layers, unit, **parts)
     if kind == "inputs":
         return features_recipe(options.learner, unit, **parts)
+    if sequences:
+        return defaults.sequences(kind, **parts)
     if table_rows is not None:
         return defaults.table(kind, table_rows, **parts)
     recommended = {"classes": defaults.classification, "labels": defaults.multilabel, "numbers": defaults.regression}
@@ -151,12 +164,13 @@ def resolve_for(
     dataset: Dataset | None = None,
     *,
     table_rows: int | None = None,
+    sequences: bool = False,
     **parts: Any,
 ) -> Resolved:
     """The recommended recipe for this kind of task, changed by the request.
 
-    Feature learners also depend on the scaled inputs, if the data set is given. A table has its own recipe, unless a
-    part that the rest depends on is replaced; `parts` are those of any other recipe.
+    Feature learners also depend on the scaled inputs, if the data set is given. Sequences have their own recipe, and a
+    table has, unless a part that the rest depends on is replaced; `parts` are those of any other recipe.
     """
     assignments = assignments_of(options)
     layers = options.pretrain if isinstance(options, FitRequest) else None
@@ -168,7 +182,7 @@ def resolve_for(
         recipe = dataclasses.replace(options.given.recipe, **own)
     else:
         rows = table_rows if is_table else None
-        recipe = _recommended(options, kind, unit, rows, {**({} if is_table else parts), **own})
+        recipe = _recommended(options, kind, unit, rows, sequences, {**({} if is_table else parts), **own})
     if layers is not None:
         assignments = expanded(assignments, len(recipe.model.layers))
     return resolve(follow_request(recipe, options, kind), assignments)
@@ -260,7 +274,9 @@ class Description:
 def read_data(options: FitRequest) -> tuple[Dataset, Resolved]:
     """The data to train on and their recipe; raises if they cannot be learned from."""
     dataset = read_requested(options)
-    resolved = resolve_for(options, dataset.task.kind, dataset, table_rows=rows_of_table(dataset))
+    resolved = resolve_for(
+        options, dataset.task.kind, dataset, table_rows=rows_of_table(dataset), sequences=are_sequences(dataset)
+    )
     criterion = as_criterion(resolved.recipe.criterion)
     if criterion.learns_from == "inputs" or options.pretrain is not None:
         check_varied(dataset)

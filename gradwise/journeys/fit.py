@@ -24,6 +24,7 @@ from ..checking.verdict.consequences import demote_consequences
 from ..checking.verdict.diagnosis import diagnose
 from ..checking.verdict.verdict import NOTHING_STANDS_OUT
 from ..data.splits import Fold
+from ..models.recurrence.recurrent import Recurrent
 from ..records.finding import Finding
 from ..records.fit import Fit, read_fit
 from ..records.readings import write_readings
@@ -130,7 +131,7 @@ def _finished(folder: Path, options: FitRequest) -> Fit | None:
     recipe = found.recipe
     is_table = defaults.is_for_tables(model=recipe.model, optimiser=recipe.optimiser, stopping=recipe.stopping)
     rows = found.data.rows.total if is_table else None
-    asked = resolve_for(options, found.task, table_rows=rows)
+    asked = resolve_for(options, found.task, table_rows=rows, sequences=isinstance(recipe.model, Recurrent))
     same = found.data.command == options.command(asked.changes)
     if not same and not (folder / folders.CHECKPOINT).is_file():
         raise RequestError(
