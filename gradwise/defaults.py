@@ -23,7 +23,7 @@ from .models.activations import Mish, Parametric, Selu
 from .models.activations import Sigmoid as SigmoidUnits
 from .models.input_stage import Embedded
 from .models.mlp import Mlp
-from .models.recurrence.pooling import MeanState
+from .models.recurrence.pooling import AttentionPooling
 from .models.recurrence.recurrent import Recurrent
 from .models.shared_weights import SharedWeights
 from .optimisers.adaptive.adam import Adam, AdamW
@@ -122,9 +122,9 @@ def sequences(kind: str, **parts: Any) -> Recipe:
     loss = {"classes": SoftmaxLoss(), "labels": SigmoidLoss(), "numbers": GaussianLoss()}[kind]
     chosen = {
         "batches": Reshuffled(size=32),
-        "model": Recurrent(units=(64,), directions="both", pooling=MeanState(), dropout=0.3),
+        "model": Recurrent(units=(64,), directions="both", pooling=AttentionPooling(), dropout=0.3),
         "optimiser": MovingAverage(Clipped(Adam(0.003), norm=1.0)),
-        "stopping": Patience(epochs=100.0),
+        "stopping": Patience(initial_examples=40_000.0, epochs=60.0),
     }
     return _recipe(loss, {**chosen, **parts})
 

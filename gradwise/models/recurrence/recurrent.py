@@ -9,8 +9,8 @@ the end a layer's state is held, so its last state is that of the last step, and
 there. So nothing depends on how much room a sequence has.
 
 Steps are read in chunks of `CHUNK`. One that lies beyond the end of every example of the batch is skipped at run time:
-the longest length is a maximum over the axis "batch" of `apply_batch`, hence one number, and `lax.cond` a real branch.
-On its own an example has no such axis, and its own length decides. A chunk's inputs enter by one matrix product.
+under `jax.vmap` the longest length becomes one number, and so `lax.cond` stays a real branch, forward and backward, for
+the batches of a whole population too. A chunk's inputs enter by one matrix product.
 """
 
 from typing import Any
@@ -40,12 +40,16 @@ States = Float[Array, "steps units"]
 Mask = Bool[Array, " steps"]
 
 
+@jax.custom_batching.custom_vmap
 def longest_in_batch(length: Int[Array, ""]) -> Int[Array, ""]:
-    """The largest length of the batch; the example's own where it is alone."""
-    try:
-        return jax.lax.pmax(length, "batch")
-    except NameError:  # no such axis
-        return length
+    """The largest length of all examples that are worked on together; the example's own where it is alone."""
+    return length
+
+
+@longest_in_batch.def_vmap
+def _largest(size: int, batched: Any, length: Int[Array, " n"]) -> tuple[Int[Array, ""], bool]:
+    """One number for the whole batch, and again for all batches of a population: a branch on it stays a branch."""
+    return longest_in_batch(jnp.max(length)), False
 
 
 class GateWeights(eqx.Module):

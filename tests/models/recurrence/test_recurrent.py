@@ -120,13 +120,16 @@ def test_a_backward_layer_begins_at_the_true_end() -> None:
 
 
 def test_chunks_beyond_every_end_are_skipped_at_run_time() -> None:
-    """The branch is still one in the compiled program of a batch, forward and backward."""
+    """The branch is still one in the compiled program of a batch and of a population, forward and backward."""
     parameters, rest = trainable(_network(Gru(), units=(4,), directions="forward"))
 
     def total(parameters: Any, rows: jax.Array) -> jax.Array:
         return jnp.sum(apply_batch(eqx.combine(parameters, rest), rows, None))
 
     program = jax.jit(jax.grad(total)).lower(parameters, jnp.zeros((3, 4 * CHUNK, 3))).as_text()
+    assert program.count("stablehlo.case") == 2
+    several = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), parameters)
+    program = jax.jit(jax.vmap(jax.grad(total))).lower(several, jnp.zeros((2, 3, 4 * CHUNK, 3))).as_text()
     assert program.count("stablehlo.case") == 2
 
 
