@@ -140,7 +140,7 @@ def main() -> None:
     make = {
         "official": lambda: [spoken(seed, False) for seed in range(chosen.seeds)],
         "speakers": lambda: [spoken(seed, True) for seed in range(chosen.seeds)],
-        "adding": lambda: [add(cell, *steps, epochs=20.0) for steps in ((20, 50), (60, 100)) for cell in cells],
+        "adding": lambda: [add(cell, *steps, epochs=40.0) for steps in ((20, 50), (60, 100)) for cell in cells],
         "skipping": skipping,
     }
     for task in chosen.tasks:

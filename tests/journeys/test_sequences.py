@@ -82,3 +82,52 @@ def test_a_perceptron_refuses_sequences_and_names_the_remedy() -> None:
     waves, targets = _waves(40, 5)
     with pytest.raises(gw.RequestError, match=r"NaN beyond their ends.*Use `Recurrent"):
         gw.fit(waves, targets, model=gw.Mlp(widths=(4,)), set={"stopping.epochs": 1})
+
+
+def test_a_model_of_sequences_is_not_exported(model: Any, tmp_path: Path) -> None:
+    with pytest.raises(gw.RequestError, match="a model of sequences cannot be exported"):
+        model.export(tmp_path / "model.onnx")
+
+
+@pytest.mark.slow
+def test_a_check_finds_nothing_wrong_and_sees_copies() -> None:
+    waves, targets = _waves(80, 6)
+    areas = ["data", "gradient", "wiring", "padding", "start"]
+    sound = gw.check(waves, targets, set=SMALL, only=areas)
+    assert not [one for one in sound.findings if one.level != "note"]
+    copied = gw.check([*waves, *waves], np.tile(targets, 2), set=SMALL, only=["data"])
+    assert any(one.code == "GW201" for one in copied.findings)
+
+
+@pytest.mark.slow
+def test_a_search_trains_several_networks_of_sequences() -> None:
+    waves, targets = _waves(80, 7)
+    study = gw.search(waves, targets, budget="2 trials", set={**SMALL, "stopping.epochs": 5})
+    assert study.predict(waves[:3]).shape == (3,)
+
+
+@pytest.mark.slow
+def test_gated_units_add_what_is_far_apart() -> None:
+    """The adding problem: two of 20 to 30 numbers are marked, and their sum is the target."""
+    random = np.random.default_rng(0)
+    rows, sums = [], []
+    for steps in random.integers(20, 31, 2400):
+        marks = np.zeros(steps)
+        marks[random.choice(steps, 2, replace=False)] = 1.0
+        numbers = random.uniform(size=steps)
+        rows.append(np.stack([numbers, marks], 1))
+        sums.append(float(numbers @ marks))
+    network = gw.Recurrent(units=(24,), dropout=0.0)  # its last state alone
+    model = gw.fit(rows, sums, model=network, set={"stopping.epochs": 25}, seed=0, no_baselines=True)
+    assert model.test < 0.2 * np.std(sums)
+
+
+@pytest.mark.slow
+def test_spoken_digits_are_recognised(data_folder: Path) -> None:
+    """A third of the training recordings, and half of the official test set."""
+    with np.load(data_folder / "fsdd" / "fsdd_logmel32.npz") as file:
+        recordings, digit, take = gw.Sequences(file["frames"], file["offsets"]), file["y"], file["take"]
+    learned, tested = np.flatnonzero(take >= 5)[::3], np.flatnonzero(take < 5)[::2]
+    test = (recordings[tested], digit[tested])
+    model = gw.fit(recordings[learned], digit[learned], test=test, set={"stopping.epochs": 15}, no_baselines=True)
+    assert model.test <= 0.06

@@ -28,8 +28,9 @@ from ...runtime.errors import RequestError, nearest
 from ...runtime.memory import LARGE, make_room, row_blocks
 from ...specs.sequences import Sequences
 from . import delimited, large_files
+from .list_columns import read_json_lines
 
-FORMATS = ".csv, .tsv, .txt (or .gz of these), .parquet, .npz, .npy, .svm, .libsvm, .idx"
+FORMATS = ".csv, .tsv, .txt (or .gz of these), .parquet, .jsonl, .npz, .npy, .svm, .libsvm, .idx"
 _IDX_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 
 
@@ -62,12 +63,12 @@ class Loaded:
 
 
 def form_of(name: str) -> str:
-    """The format by the file's extension: "text", "parquet", "npz", "npy", "svm", "idx", or empty if unknown."""
+    """The format by the extension: "text", "parquet", "jsonl", "npz", "npy", "svm", "idx", or empty if unknown."""
     bare = name.lower().removesuffix(".gz")
     if bare.endswith(("-ubyte", ".idx")) or re.search(r"idx\d-ubyte$", bare):
         return "idx"
     endings = {"csv": "text", "tsv": "text", "txt": "text", "svm": "svm", "libsvm": "svm", "svmlight": "svm"}
-    packed = {"parquet": "parquet", "npz": "npz", "npy": "npy"}
+    packed = {"parquet": "parquet", "jsonl": "jsonl", "npz": "npz", "npy": "npy"}
     ending = bare.rpartition(".")[2] if "." in bare else ""
     return endings.get(ending, "") or (packed.get(ending, "") if bare == name.lower() else "")
 
@@ -324,6 +325,8 @@ def _load_path(path: Path, wanted: Collection[str], text: Collection[str], count
         return _text(read_bytes(path), str(path), path.name.partition(".")[0], text, counted)
     if form == "parquet":
         return _parquet(path)
+    if form == "jsonl":
+        return Loaded(path.stem, read_json_lines(path))
     if form in ("npz", "npy"):
         return _numpy(path, wanted)
     if form == "svm":

@@ -1,5 +1,7 @@
 """Inputs that come as arrays, sparse matrices or sequences: whether they can be learned from."""
 
+from collections.abc import Collection
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -7,6 +9,20 @@ import numpy as np
 from ...runtime.errors import RequestError
 from ...runtime.memory import row_blocks
 from ...specs.sequences import Sequences
+from .files import Loaded
+from .list_columns import list_columns, sequences_of_table
+
+
+def sequences_in(loaded: Loaded, drop: Collection[str] = ()) -> Loaded:
+    """What was loaded, a table with columns of lists as sequences; itself where there are none that are not dropped."""
+    names = [] if loaded.table is None else [name for name in list_columns(loaded.table) if name not in drop]
+    if not names:
+        return loaded
+    arrays = sequences_of_table(loaded.table, names, loaded.label)
+    note = f"each row is a sequence of steps, from {', '.join(f'`{name}`' for name in names)}"
+    test = None if loaded.test is None else sequences_in(loaded.test, drop)
+    given = {"table": None, "arrays": arrays, "test": test, "integers_are_classes": True}
+    return replace(loaded, **given, notes=(*loaded.notes, note))
 
 
 def alike(first: Any, second: Any) -> bool:

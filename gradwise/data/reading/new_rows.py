@@ -20,7 +20,7 @@ from ...specs.dataset import Column
 from ...specs.sequences import Sequences
 from .columns import fields_of
 from .files import Loaded
-from .input_arrays import check_input_array
+from .input_arrays import check_input_array, sequences_in
 from .pictures import CLASS
 from .read import load_source
 from .tables import encode_table, from_frame, listed, source_of
@@ -130,6 +130,7 @@ def read_rows(source: Any, columns: tuple[Column, ...], shape: tuple[int, ...], 
     counted = bool(columns) and all(re.fullmatch(r"x[1-9]\d*", source_of(column)) for column in columns)
     is_image = not sequences and (len(shape) == 2 or (len(shape) == 3 and shape[2] in (1, 3)))
     loaded = load_source(source, (), text, counted=counted, shape=shape if is_image else None)
+    loaded = sequences_in(loaded) if sequences else loaded
     if loaded.paths and loaded.test is not None:
         raise RequestError(f"{loaded.label} has a training and a test set: give one of them, {loaded.label}/test.")
     if loaded.paths:
