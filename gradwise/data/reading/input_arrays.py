@@ -21,7 +21,7 @@ def sequences_in(loaded: Loaded, drop: Collection[str] = ()) -> Loaded:
     arrays = sequences_of_table(loaded.table, names, loaded.label)
     note = f"each row is a sequence of steps, from {', '.join(f'`{name}`' for name in names)}"
     test = None if loaded.test is None else sequences_in(loaded.test, drop)
-    given = {"table": None, "arrays": arrays, "test": test, "integers_are_classes": True}
+    given: dict[str, Any] = {"table": None, "arrays": arrays, "test": test, "integers_are_classes": True}
     return replace(loaded, **given, notes=(*loaded.notes, note))
 
 
