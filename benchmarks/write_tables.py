@@ -105,6 +105,26 @@ def label_errors(result: dict[str, Any]) -> str:
     return "\n".join(lines) + f"\n\nLimits {result['limits']}.\n" + _source(result)
 
 
+def sequences(result: dict[str, Any]) -> str:
+    """Spoken digits, the adding problem, and the time of a gradient."""
+    lines = ["| spoken digits | learned from | test error | a linear model on summaries | epochs | minutes |"]
+    lines.append("|---|---|---|---|---|---|")
+    titles = {"official": "official test set", "speakers": "a speaker never heard"}
+    for name, title in titles.items():
+        for run in result.get(name, ()):
+            linear = "" if run["linear"] is None else f"{run['linear']:.1%}"
+            cells = f"{run['rows']:,} | {run['test']:.1%} | {linear} | {run['epochs']:.0f} | {run['seconds'] / 60:.1f}"
+            lines.append(f"| {title} | {cells} |")
+    lines += ["", "| adding problem | steps | squared error | of a constant | seconds |", "|---|---|---|---|---|"]
+    for row in result.get("adding", ()):
+        cells = f"{row['steps']} | {row['squared']:.4f} | {row['constant']:.3f} | {row['seconds']:.0f}"
+        lines.append(f"| `{row['cell']}` | {cells} |")
+    found = result["skipping"]
+    told = f"A gradient of 32 recordings of at most {found['longest']} steps, in the room of {found['room']}, takes "
+    told += f"{found['skipped']:.0f} ms; with nothing skipped it takes {found['whole']:.0f} ms."
+    return "\n".join([*lines, "", told]) + "\n" + _source(result)
+
+
 def example_cost(result: dict[str, Any]) -> str:
     lines = ["| hidden layers | ns an example without | with | more |", "|---|---|---|---|"]
     for row in result["rows"]:
@@ -753,6 +773,7 @@ def check_codes() -> str:
 
 TABLES = {
     "few_labels": few_labels,
+    "sequences": sequences,
     "larochelle": larochelle,
     "transfer": transfer,
     "dae_speed_cpu": speed,
@@ -837,7 +858,10 @@ def main() -> None:
         HERE.parent / "README.md",
         *(
             HERE.parent / "docs" / f"{name}.md"
-            for name in ("design", "optimisers", "features", "check", "search", "tables", "export", "fit", "images")
+            for name in (
+                *("design", "optimisers", "features", "check", "search", "tables", "export", "fit", "images"),
+                "sequences",
+            )
         ),
     ):
         before = document.read_text()

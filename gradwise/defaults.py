@@ -24,10 +24,13 @@ from .models.activations import Mish, Parametric, Selu
 from .models.activations import Sigmoid as SigmoidUnits
 from .models.input_stage import Embedded
 from .models.mlp import Mlp
+from .models.recurrence.pooling import AttentionPooling
+from .models.recurrence.recurrent import Recurrent
 from .models.shared_weights import SharedWeights
 from .optimisers.adaptive.adam import Adam, AdamW
 from .optimisers.averaging.parameter_average import MovingAverage
 from .optimisers.first_order.schedules import FlatCosine, InverseTime, OneCycle, RepeatedCosine
+from .optimisers.wrappers.clipped import Clipped
 from .optimisers.wrappers.rates_by_kind import RatesByKind
 from .pictures import AUGMENTATION, parts_for_pictures, ranges_for_pictures, sides_to_filter
 from .pretraining.layer_recipes import LEARNERS, SCALER
@@ -120,6 +123,21 @@ def pictures(kind: str, rows: int, sides: tuple[int, ...] = (), **parts: Any) ->
     )
 
 
+def sequences(kind: str, **parts: Any) -> Recipe:
+    """Sequences of any length, by the kind of their task: gated units that read from both ends.
+
+    Gradients are clipped, since those of a recurrent network have cliffs; the numbers behind it: `docs/sequences.md`.
+    """
+    loss = {"classes": SoftmaxLoss(), "labels": SigmoidLoss(), "numbers": GaussianLoss()}[kind]
+    chosen = {
+        "batches": Reshuffled(size=32),
+        "model": Recurrent(units=(64,), directions="both", pooling=AttentionPooling(), dropout=0.3),
+        "optimiser": MovingAverage(Clipped(Adam(0.003), norm=1.0)),
+        "stopping": Patience(initial_examples=40_000.0, epochs=60.0),
+    }
+    return _recipe(loss, {**chosen, **parts})
+
+
 def is_for_tables(**parts: Any) -> bool:
     """Whether parts of the user's own go with the rest of the recipe for tables; None stands for the recommended one.
 
@@ -140,6 +158,8 @@ def for_data(dataset: Dataset, **parts: Any) -> Recipe:
     A network or an optimiser made for tables keeps the rest of that recipe on other data too.
     """
     kind = dataset.task.kind
+    if kind != "inputs" and kind_of_inputs(dataset.inputs) == "sequences":
+        return sequences(kind, **parts)
     sides = sides_to_filter(dataset, parts)
     if sides is not None:
         return pictures(kind, len(dataset), sides, **parts)

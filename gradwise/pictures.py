@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .data.batches import Reshuffled
+from .data.scaling import kind_of_inputs
 from .models.convolution.augmentation import NoAugmentation, Shift
 from .models.convolution.convolutional import Convolutional
 from .models.mlp import BatchNorm
@@ -32,6 +33,8 @@ _FEWEST, _MOST = 10.0, 100.0
 
 def sides_of_pictures(dataset: Dataset) -> tuple[int, int] | None:
     """The sides of the pictures; None where the examples are something else, or smaller than `SMALLEST`."""
+    if kind_of_inputs(dataset.inputs, dataset.columns) != "images":
+        return None
     shape = dataset.shape
     if len(shape) not in (2, 3) or min(shape[:2]) < SMALLEST or (len(shape) == 3 and shape[2] > 4):
         return None

@@ -99,6 +99,17 @@ def houses() -> pd.DataFrame:
     )
 
 
+def recordings() -> dict[str, np.ndarray]:
+    """Sixty tones of two kinds, of different lengths, from six speakers."""
+    draw = np.random.default_rng(0)
+    kinds, lengths = np.arange(60) % 2, draw.integers(8, 20, 60)
+    tones = [
+        np.sin((0.5 + kind) * np.arange(steps)[:, None] + [0, 1]) for kind, steps in zip(kinds, lengths, strict=True)
+    ]
+    beside = {"digit": kinds, "speaker": np.arange(60) // 10}
+    return {"values": np.concatenate(tones), "offsets": np.concatenate([[0], np.cumsum(lengths)]), **beside}
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A working folder with the files that pages mention."""
@@ -113,6 +124,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     np.save("faces.npy", images)
     np.save("new.npy", images[:20])
     np.savez("many.npz", X=images, y=load_digits().target)
+    np.savez("spoken.npz", **recordings())
     for number, (image, digit) in enumerate(zip(images[:40], load_digits().target, strict=False)):
         place = Path("pictures", "even" if digit % 2 == 0 else "odd", f"{number}.png")
         place.parent.mkdir(parents=True, exist_ok=True)

@@ -11,6 +11,7 @@ import numpy as np
 from ..runtime.errors import RequestError
 from ..runtime.memory import copy_in_blocks
 from ..specs.dataset import Column
+from ..specs.sequences import Sequences
 
 BLOCK = 2**22  # numbers worked on at once: 32 MB
 EXACT = 2048  # principal components of more rows and columns than this are found iteratively
@@ -50,6 +51,11 @@ def blocks(inputs: Any, columns: Sequence[Column]) -> Iterator[np.ndarray]:
         raise RequestError(
             f"{column_names(columns, categories)} contains categories, which cannot be scaled as numbers. "
             "Wrap the scaler: `Columns(numbers=...)`, or use `Automatic()`."
+        )
+    if isinstance(inputs, Sequences):
+        raise RequestError(
+            "sequences are scaled step by step. Wrap the scaler, a chain of them as a whole: "
+            "`Steps(Standardise())`, or use `Automatic()`."
         )
     sparse = is_sparse(inputs)
     table = inputs.tocsc() if sparse else inputs.reshape(inputs.shape[0], -1)

@@ -5,7 +5,7 @@ function, so a fitted scaler is written with the network and read back to the la
 """
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -189,6 +189,24 @@ class Chained(FittedScaler):
 
     def describe(self) -> list[str]:
         return list(dict.fromkeys(note for step in self.steps for note in step.describe()))
+
+
+class OverSteps(FittedScaler):
+    """Each step of a sequence through `steps`; beyond the end, NaN.
+
+    The end is the last step with any value: a step within that has none is imputed like any missing value.
+    """
+
+    steps: FittedScaler
+    over_steps: ClassVar[bool] = True
+
+    def map(self, examples: Any, library: Any) -> Any:
+        present = ~library.isnan(examples).all(-1)
+        ahead = library.cumsum(present[..., ::-1], axis=-1)[..., ::-1] > 0
+        return library.where(ahead[..., None], self.steps.map(examples, library), library.nan)
+
+    def describe(self) -> list[str]:
+        return self.steps.describe()
 
 
 def _row_layout(scaler: FittedScaler, width: int) -> InputLayout:

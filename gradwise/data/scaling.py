@@ -19,6 +19,7 @@
 | `Pca`          | principal components, by number or by explained variance                         |
 | `OneHot`       | 1 for the row's category, 0 for the others                                       |
 | `Categories`   | the same for columns of few values, a code for each of the others                |
+| `Steps`        | a step of a sequence, through another scaler                                      |
 | `Columns`      | one scaler per kind of column, with indicators of missing values                 |
 | `Automatic`    | chosen by the kind of data                                                       |
 
@@ -41,6 +42,7 @@ from ..specs.dataset import Column
 from ..specs.fitted_scaler import FittedScaler
 from ..specs.knobs import check_whole, switch
 from ..specs.priors import Choice, Uniform
+from ..specs.sequences import Sequences
 from .category_scaling import OneHot, check_table
 from .column_statistics import (
     column_names,
@@ -62,6 +64,7 @@ from .fitted_scalers import (
     Chained,
     Interpolated,
     Logarithmic,
+    OverSteps,
     Projection,
     Rooted,
     SideBySide,
@@ -356,8 +359,10 @@ class Columns(AbstractScaler):
         return SideBySide(tuple(picked), tuple(scalers), indicated, notes)
 
 
-def kind_of_inputs(inputs: Any, columns: Sequence[Column] = ()) -> Literal["sparse", "images", "table"]:
+def kind_of_inputs(inputs: Any, columns: Sequence[Column] = ()) -> Literal["sequences", "sparse", "images", "table"]:
     """Images have two or more dimensions per example, or pixel columns, or 64 or more unnamed columns of bytes."""
+    if isinstance(inputs, Sequences):
+        return "sequences"
     if is_sparse(inputs):
         return "sparse"
     # Bytes without names are an image laid flat, if it can be one: the smallest in use has 8 by 8 pixels.
@@ -369,20 +374,24 @@ def kind_of_inputs(inputs: Any, columns: Sequence[Column] = ()) -> Literal["spar
 class Automatic(AbstractScaler):
     """The scaler for the kind of data (`kind_of_inputs`).
 
-    | data   | scaler                         |
-    |--------|--------------------------------|
-    | sparse | `sparse`                       |
-    | images | `images`                       |
-    | table  | `Columns(numbers, categories)` |
+    | data      | scaler                         |
+    |-----------|--------------------------------|
+    | sequences | `Steps(sequences)`             |
+    | sparse    | `sparse`                       |
+    | images    | `images`                       |
+    | table     | `Columns(numbers, categories)` |
     """
 
     numbers: AbstractScaler = NormalScores()
     categories: AbstractScaler = OneHot()
     images: AbstractScaler = Pixels()
     sparse: AbstractScaler = MaxAbs()
+    sequences: AbstractScaler = Standardise()
 
     def fit(self, inputs: Any, columns: tuple[Column, ...] = ()) -> FittedScaler:
         kind = kind_of_inputs(inputs, columns)
         table: Any = Columns(self.numbers, self.categories)
+        if kind == "sequences":
+            return OverSteps(self.sequences.fit(inputs.values, ()))
         chosen: Any = {"sparse": self.sparse, "images": self.images, "table": table}[kind]
         return chosen.fit(inputs, columns)

@@ -28,6 +28,7 @@ from ..runtime.keys import generator, named
 from ..specs.contracts import AbstractSplit
 from ..specs.dataset import Classes, Dataset
 from ..specs.knobs import check_whole, is_plain_number, switch
+from ..specs.sequences import Sequences, stack_sequences
 
 Parts = tuple[Dataset, Dataset, Dataset | None]
 
@@ -270,7 +271,9 @@ class GivenParts(AbstractSplit):
 
 
 def stack_rows(pieces: Sequence[Any]) -> Any:
-    """Rows under rows, dense or sparse."""
+    """Rows under rows: dense, sparse or sequences."""
+    if all(isinstance(piece, Sequences) for piece in pieces):
+        return stack_sequences(pieces)
     if all(isinstance(piece, np.ndarray) for piece in pieces):
         return np.concatenate(pieces)
     from scipy.sparse import vstack
@@ -280,7 +283,8 @@ def stack_rows(pieces: Sequence[Any]) -> Any:
 
 def join_parts(train: Dataset, valid: Dataset, test: Dataset | None = None) -> tuple[Dataset, GivenParts]:
     """Joins separate data sets, with the split that separates them again (for `validation_data=`)."""
-    if train.shape != valid.shape:
+    lengths_differ = isinstance(train.inputs, Sequences) and train.shape[1:] == valid.shape[1:]
+    if train.shape != valid.shape and not lengths_differ:
         raise RequestError(
             f"validation examples must have the shape of training examples, {train.shape}; got {valid.shape}."
         )

@@ -19,6 +19,7 @@ import functools
 import math
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ import numpy as np
 from ..records.evidence.fit_evidence import Baseline
 from ..runtime.memory import row_blocks
 from ..specs.dataset import Dataset, Task
+from ..specs.sequences import as_rows
 from .metrics import gain_interval, measure
 
 Predict = Callable[[Any], np.ndarray]
@@ -181,6 +183,7 @@ def compare_with_baselines(
 
     known = np.flatnonzero(train.labelled)
     train = train if len(known) == len(train) else train.take(known)
+    train, test = (replace(part, inputs=as_rows(part.inputs), test=None) for part in (train, test))
     baselines = []
     # One thread: the work is small, and threads that wait for one another took ten times as long on a busy machine.
     with threadpool_limits(1), warnings.catch_warnings():

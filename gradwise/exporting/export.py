@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..runtime.errors import RequestError, WorkError
 from ..runtime.files import write_whole
-from ..training.predictor import AbstractPredictor
+from ..training.predictor import AbstractPredictor, reads_sequences
 from .numpy_module import numpy_module
 from .onnx_model import onnx_model
 from .stablehlo import stablehlo_program
@@ -27,6 +27,8 @@ def export_model(predictor: AbstractPredictor, path: str | Path) -> Path:
     path = Path(path)
     if path.suffix.lower() not in FORMATS:
         raise RequestError(f"cannot export to {path.name}: the suffix must be {', '.join(FORMATS)}.")
+    if reads_sequences(predictor):
+        raise RequestError("a model of sequences cannot be exported: use `model.save`, and `gw.load` to predict.")
     content = FORMATS[path.suffix.lower()](predictor)
     try:
         write_whole(path, content)

@@ -116,6 +116,11 @@ def start_device(on: str | None) -> None:
         raise RequestError(f"--on gpu: JAX found no GPU, only {names}. Leave out --on to use that.")
 
 
+def are_sequences(dataset: Dataset) -> bool:
+    """Whether each example is a sequence."""
+    return kind_of_inputs(dataset.inputs) == "sequences"
+
+
 def read_requested(options: DataRequest) -> Dataset:
     """The data of a request: a file, a named set, or what a call from Python passed."""
     given = options.given
@@ -130,7 +135,11 @@ def read_requested(options: DataRequest) -> Dataset:
         test=options.test if given.test is None else given.test,
         unsupervised=options.learns_inputs,
     )
-    return read(options.data if given.data is None else given.data, request, given.targets)
+    dataset = read(options.data if given.data is None else given.data, request, given.targets)
+    blind = dataset.task.kind == "inputs" or getattr(options, "pretrain", None) is not None
+    if blind and are_sequences(dataset):
+        raise RequestError("sequences need a target: name one with --target, and leave out --pretrain.")
+    return dataset
 
 
 def _recommended(
@@ -139,6 +148,7 @@ def _recommended(
     unit: bool,
     table_rows: int | None,
     pictures: tuple[int, ...] | None,
+    sequences: bool,
     parts: dict[str, Any],
 ) -> Recipe:
     """The initial recipe; `unit`: the scaled inputs lie in [0, 1]; `table_rows`: the rows of a table, or None.
@@ -152,6 +162,8 @@ def _recommended(
         return transferred_recipe(kind, options.from_, options.freeze, **parts)
     if kind == "inputs":
         return features_recipe(options.learner, unit, **parts)
+    if sequences:
+        return defaults.sequences(kind, **parts)
     if table_rows is not None:
         return defaults.table(kind, table_rows, **parts)
     if pictures is not None:
@@ -177,13 +189,14 @@ def resolve_for(
     *,
     table_rows: int | None = None,
     pictures: tuple[int, ...] | None = None,
+    sequences: bool = False,
     **parts: Any,
 ) -> Resolved:
     """The recommended recipe for this kind of task, changed by the request.
 
-    Feature learners also depend on the scaled inputs, if the data set is given. A table has its own recipe, unless a
-    part that the rest depends on is replaced; so have pictures (their number, then their sides), unless the model is.
-    `parts` are those of any other recipe.
+    Feature learners also depend on the scaled inputs, if the data set is given. Sequences have their own recipe; tables
+    have, unless a part that the rest depends on is replaced, and pictures (their number, then their sides) have, unless
+    the model is. `parts` are those of any other recipe.
     """
     assignments = assignments_of(options)
     layers = options.pretrain if isinstance(options, FitRequest) else None
@@ -197,7 +210,7 @@ def resolve_for(
         rows = table_rows if is_table else None
         modelled = own.get("model") is not None or any(one.path == "model" for one in assignments)
         shown = None if modelled else pictures
-        recipe = _recommended(options, kind, unit, rows, shown, {**({} if is_table else parts), **own})
+        recipe = _recommended(options, kind, unit, rows, shown, sequences, {**({} if is_table else parts), **own})
     if layers is not None:
         assignments = expanded(assignments, len(recipe.model.layers))
     resolved = resolve(follow_request(recipe, options, kind), assignments)
@@ -301,7 +314,7 @@ def read_data(options: FitRequest) -> tuple[Dataset, Resolved]:
     """The data to train on and their recipe; raises if they cannot be learned from."""
     dataset = read_requested(options)
     sizes: Any = {"table_rows": rows_of_table(dataset), "pictures": size_of_pictures(dataset)}
-    resolved = resolve_for(options, dataset.task.kind, dataset, **sizes)
+    resolved = resolve_for(options, dataset.task.kind, dataset, **sizes, sequences=are_sequences(dataset))
     criterion = as_criterion(resolved.recipe.criterion)
     if criterion.learns_from == "inputs" or options.pretrain is not None:
         check_varied(dataset)

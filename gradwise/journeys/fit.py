@@ -25,6 +25,7 @@ from ..checking.verdict.diagnosis import diagnose
 from ..checking.verdict.verdict import NOTHING_STANDS_OUT
 from ..data.splits import Fold
 from ..models.convolution.convolutional import Convolutional
+from ..models.recurrence.recurrent import Recurrent
 from ..records.finding import Finding
 from ..records.fit import Fit, read_fit
 from ..records.readings import write_readings
@@ -131,9 +132,9 @@ def _finished(folder: Path, options: FitRequest) -> Fit | None:
     recipe = found.recipe
     is_table = defaults.is_for_tables(model=recipe.model, optimiser=recipe.optimiser, stopping=recipe.stopping)
     rows = found.data.rows.total if is_table else None
-    about = found.data
+    about, sequences = found.data, isinstance(recipe.model, Recurrent)
     pictures = (about.rows.total, *about.shape[:2]) if isinstance(recipe.model, Convolutional) else None
-    asked = resolve_for(options, found.task, table_rows=rows, pictures=pictures)
+    asked = resolve_for(options, found.task, table_rows=rows, pictures=pictures, sequences=sequences)
     same = found.data.command == options.command(asked.changes)
     if not same and not (folder / folders.CHECKPOINT).is_file():
         raise RequestError(

@@ -29,7 +29,14 @@ from ..specs.adapters import as_criterion
 from ..specs.dataset import Dataset
 from ..specs.paths import get
 from ..specs.search_space import Space
-from .data_and_recipe import check_network, read_requested, refuse_targetless, resolve_for, rows_of_table
+from .data_and_recipe import (
+    are_sequences,
+    check_network,
+    read_requested,
+    refuse_targetless,
+    resolve_for,
+    rows_of_table,
+)
 from .folders import run_folder as folders
 from .folders.study_folder import find_record
 from .pretraining import check_varied
@@ -128,7 +135,8 @@ def _resolved(options: SearchRequest, dataset: Dataset) -> Resolved:
     if kind == "inputs":
         return resolve_for(options, kind, dataset)
     rows = rows_of_table(dataset)
-    return resolve_for(options, kind, table_rows=rows, **defaults.search_parts(len(dataset)))
+    sequences = are_sequences(dataset)
+    return resolve_for(options, kind, table_rows=rows, sequences=sequences, **defaults.search_parts(len(dataset)))
 
 
 def _changeable(space: Space, asked: Iterable[str]) -> Space:

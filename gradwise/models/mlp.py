@@ -286,6 +286,12 @@ class Mlp(AbstractModel):
         stage = network.inputs.started(inputs.reshape(inputs.shape[0], -1))
         return eqx.tree_at(lambda one: one.inputs, network, stage)
 
+    def check_inputs(self, inputs: Float[Array, "n ..."]) -> None:
+        if inputs.ndim == 3 and jnp.isnan(inputs[:, -1]).all(-1).any():
+            raise RequestError(
+                "the inputs are sequences, with NaN beyond their ends, which `Mlp` cannot read. Use `Recurrent`."
+            )
+
     def stage(self, inputs: tuple[int, ...], key: Key[Array, ""]) -> tuple[InputStage | None, int]:
         """The input stage, and the number of inputs of the first layer."""
         layout = self.inputs.layout(math.prod(inputs))

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..runtime.memory import row_blocks
+from ..specs.sequences import Sequences
 
 _MOST = 32_768  # marks that are kept: a quarter of a megabyte
 _CHUNK = 2_000_000  # numbers looked at at once
@@ -40,7 +41,11 @@ def row_marks(inputs: Any) -> np.ndarray:
     factors = _mixed(np.arange(1, width + 1, dtype=np.uint64)) | np.uint64(1)
     sums = np.zeros(rows, np.uint64)
     with np.errstate(over="ignore", invalid="ignore"):
-        if hasattr(inputs, "tocsr"):
+        if isinstance(inputs, Sequences):  # the same mark, however much room there is for longer ones
+            step = np.arange(len(inputs.values)) - np.repeat(inputs.offsets[:-1], inputs.lengths)
+            each = _bits(inputs.values) * factors.reshape(-1, inputs.shape[2])[step]
+            sums = np.add.reduceat(each.sum(axis=1, dtype=np.uint64), inputs.offsets[:-1])
+        elif hasattr(inputs, "tocsr"):
             sparse = inputs.tocoo()
             np.add.at(sums, sparse.row, _bits(sparse.data) * factors[sparse.col])
         else:

@@ -25,6 +25,7 @@ _NAMES = {
     "specs.priors": "AbstractPrior Uniform LogUniform LogInteger Choice ZeroOr",
     "specs.recipe": "Recipe",
     "specs.schedules": "AbstractSchedule Constant Noise",
+    "specs.sequences": "Sequences",
     "specs.serialisation": "to_json from_json",
     "specs.search_space": "Space Dimension dimension read_space",
     "records.check": "Checked read_checked",
@@ -49,7 +50,7 @@ _NAMES = {
     "data.curriculum": "Curriculum easiest_first",
     "data.fitted_scalers": (
         "Affine SmoothlyClipped Bounded Logarithmic Rooted Interpolated Projection OneOfSeveral FlagsAndCodes Chained "
-        "SideBySide"
+        "SideBySide OverSteps"
     ),
     "data.reading.new_rows": "read_rows",
     "data.reading.read": "ReadRequest read",
@@ -58,6 +59,7 @@ _NAMES = {
         "NoScaling Standardise Robust MaxAbs UnitRange Pixels Logarithm SquareRoot Uniformise NormalScores Pca Chain "
         "Columns Automatic kind_of_inputs"
     ),
+    "data.sequence_scaling": "Steps",
     "data.splits": "HoldOut GroupHoldOut TimeHoldOut GivenParts Fold",
     "models.activations": (
         "AbstractActivation Tanh Sigmoid Rectifier HardTanh Softsign Identity Selu Mish Gelu ParametricUnits Parametric"
@@ -79,6 +81,9 @@ _NAMES = {
         "AbstractNormalisation NoNorm LayerNorm BatchNorm LayerNormLayer BatchNormLayer Layer Linear MlpNetwork Mlp"
     ),
     "models.padded_mlp": "PaddedMlp",
+    "models.recurrence.cells": "AbstractCell SimpleCell Gru Lstm",
+    "models.recurrence.pooling": "AbstractPooling LastState MeanState AttentionPooling LastPool MeanPool AttentionPool",
+    "models.recurrence.recurrent": "Recurrent RecurrentNetwork RecurrentLayer OneDirection GateWeights",
     "models.restricted_boltzmann": "RbmNetwork LabelRbmNetwork Rbm LabelRbm",
     "models.shared_weights": "SharedLayer SharedOutput SharedNetwork SharedWeights",
     "models.sparse_coding": "SparseCodingNetwork PredictiveSparseNetwork SparseDictionary PredictiveSparse",
@@ -122,6 +127,7 @@ _NAMES = {
     "optimisers.second_order.kronecker": "Kronecker",
     "optimisers.second_order.lbfgs": "Lbfgs",
     "optimisers.second_order.natural_gradient": "DiagonalNatural Tonga",
+    "optimisers.wrappers.clipped": "Clipped",
     "optimisers.wrappers.effective_decay": "EffectiveDecay",
     "optimisers.wrappers.parameter_groups": "ParameterGroup Grouped",
     "optimisers.wrappers.proximal": "Proximal",

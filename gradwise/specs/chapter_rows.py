@@ -12,7 +12,7 @@ ROWS = {
     "A9": "transfer from another task",
     "A10": "sparse coding",
     "A11": "deep Boltzmann machines",
-    "A12": "convolutional layers",
+    "A12": "convolution and recurrence",
     "A13": "what a denoising auto-encoder learns",
     "B1": "mini-batch gradient descent",
     "B2": "the largest rate that does not diverge",

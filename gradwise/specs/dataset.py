@@ -13,6 +13,7 @@ import numpy as np
 
 from ..runtime.errors import RequestError
 from ..runtime.memory import take_rows
+from .sequences import Sequences
 
 
 @dataclass(frozen=True)
@@ -147,9 +148,9 @@ def _check_targets(targets: np.ndarray, task: Task) -> None:
 class Dataset:
     """Examples with their targets.
 
-    `inputs` has one row per example: an array of 2 to 4 dimensions, or a SciPy CSR matrix. `targets` holds class
-    indices (n,), or 0/1 labels (n, k), or numbers (n, k); an example without a target has the class -1, or NaN, and
-    only criteria that learn from inputs accept it. Without a target they are (n, 0). `groups` and `times` are for
+    `inputs` has one row per example: an array of 2 to 4 dimensions, a SciPy CSR matrix, or `Sequences`. `targets` holds
+    class indices (n,), or 0/1 labels (n, k), or numbers (n, k); an example without a target has the class -1, or NaN,
+    and only criteria that learn from inputs accept it. Without a target they are (n, 0). `groups` and `times` are for
     splits; `test` is an official test set, used as it is; `rows` are the indices of a subset in the whole. `notes` say
     how the data were read; `warnings` what the user should know, such as empty columns that were dropped.
     """
@@ -180,7 +181,7 @@ class Dataset:
             beside = getattr(self, name)
             if beside is not None and len(beside) != count:
                 raise RequestError(f"`{name}` has {len(beside)} entries for {count} rows: give one per row.")
-        if self.test is not None and self.test.shape != self.shape:
+        if self.test is not None and self._of_example(self.test) != self._of_example(self):
             raise RequestError(f"test examples have shape {self.test.shape}, training examples {self.shape}.")
 
     def __len__(self) -> int:
@@ -190,6 +191,11 @@ class Dataset:
     def shape(self) -> tuple[int, ...]:
         """The shape of one example."""
         return tuple(self.inputs.shape[1:])
+
+    @staticmethod
+    def _of_example(dataset: Dataset) -> tuple[int, ...]:
+        """The shape that other examples must have; sequences may have any length."""
+        return dataset.shape[1:] if isinstance(dataset.inputs, Sequences) else dataset.shape
 
     @property
     def labelled(self) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 import abc
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -20,6 +20,9 @@ class FittedScaler(eqx.Module):
     the module on one example runs it in JAX, differentiable, in the precision that JAX has at the time.
     """
 
+    # True: its examples are sequences (steps, channels), NaN beyond the end, and so are the scaled ones.
+    over_steps: ClassVar[bool] = False
+
     @abc.abstractmethod
     def map(self, examples: Any, library: Any) -> Any:
         """Raw examples (..., *shape), missing values NaN, to inputs without NaN; `library` is numpy or jax.numpy."""
@@ -36,7 +39,7 @@ class FittedScaler(eqx.Module):
         return self.map(jnp.asarray(example, float), jnp).astype(jnp.float32)
 
     def apply(self, inputs: Any, dtype: Any = np.float32) -> np.ndarray:
-        """All rows of an array or a SciPy sparse matrix; each result depends on its own row alone."""
+        """All rows of an array, a SciPy sparse matrix or `Sequences`; each result depends on its own row alone."""
         done: np.ndarray | None = None
         # A few megabytes at a time stay in cache.
         for start, block in row_blocks(inputs, 2**19) if inputs.shape[0] else [(0, inputs)]:

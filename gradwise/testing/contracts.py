@@ -33,6 +33,7 @@ from ..curvature.objective import Examples, Objective, gather
 from ..data.batches import Fixed
 from ..models.activations import AbstractActivation, Tanh
 from ..models.mlp import Mlp
+from ..models.recurrence.recurrent import Recurrent
 from ..specs.contracts import AbstractBatches, AbstractModel, AbstractOptimiser
 from ..specs.knobs import Spec, declarations
 from ..specs.networks import apply_batch
@@ -340,7 +341,7 @@ _CHECKS: tuple[tuple[type, Any], ...] = (
     (AbstractPenalty, check_penalty),
     (AbstractSparsity, check_sparsity),
     (AbstractActivation, check_activation),
-    (AbstractModel, check_model),
+    (AbstractModel, lambda model: check_model(model, (6, 2) if isinstance(model, Recurrent) else (6,))),
     (AbstractBatches, check_batches),
 )
 

@@ -25,6 +25,7 @@ from ..runtime.memory import row_blocks
 from ..specs.dataset import Dataset
 from ..specs.paths import named_leaves
 from ..specs.recipe import Recipe
+from ..specs.sequences import Sequences
 from ..specs.serialisation import to_plain
 from .state import State
 
@@ -48,7 +49,8 @@ def digest(dataset: Dataset) -> str:
     for part in parts:
         if part is None:
             continue
-        for array in (part.data, part.indices, part.indptr) if hasattr(part, "indptr") else (part,):
+        pieces = (part.data, part.indices, part.indptr) if hasattr(part, "indptr") else (part,)
+        for array in (part.values, part.offsets) if isinstance(part, Sequences) else pieces:
             mark.update(str((array.shape, array.dtype)).encode())
             if array.dtype == object:  # told by their text: their bytes are addresses, which no two processes share
                 mark.update(repr(array.ravel().tolist()).encode())

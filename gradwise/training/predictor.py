@@ -24,6 +24,7 @@ from ..specs.contracts import AbstractCriterion
 from ..specs.dataset import Column, Task
 from ..specs.fitted_scaler import FittedScaler
 from ..specs.networks import apply_batch
+from ..specs.sequences import Sequences, with_steps_of
 
 _AT_ONCE = 2**23  # numbers that are scaled before networks see them
 _CHUNK = 512  # every forward pass has this many rows, so a row's prediction cannot depend on its neighbours
@@ -79,6 +80,12 @@ class AbstractPredictor(abc.ABC):
         """Predictions (n, k) for raw rows, encoded as the training data was."""
 
 
+def reads_sequences(predictor: AbstractPredictor) -> bool:
+    """Whether each of its rows is a sequence of any length."""
+    members: Any = getattr(predictor, "members", (predictor,))
+    return bool(members[0].scaler.over_steps)
+
+
 @dataclasses.dataclass(frozen=True)
 class Predictor(AbstractPredictor):
     """One network. `shift` and `scale` bring standardised numbers back to their own units."""
@@ -115,7 +122,9 @@ class Predictor(AbstractPredictor):
 def outputs_of_each(members: Sequence[Predictor], rows: Any) -> list[np.ndarray]:
     """The outputs of each network for raw rows, which are scaled once for all members that share a scaler."""
     shape = members[0].shape
-    if tuple(rows.shape[1:]) != shape:
+    rows = with_steps_of(rows, shape) if isinstance(rows, Sequences) else rows
+    wanted, given = (shape[1:], rows.shape[2:]) if isinstance(rows, Sequences) else (shape, rows.shape[1:])
+    if tuple(given) != wanted:
         raise RequestError(f"each row must have shape {shape}; got {tuple(rows.shape[1:])}.")
     found: dict[int, np.ndarray] = {}
     for scaler in {id(member.scaler): member.scaler for member in members}.values():

@@ -14,6 +14,7 @@ from ..runtime.errors import RequestError
 from ..specs.contracts import AbstractCriterion, AbstractSplit
 from ..specs.dataset import Classes, Dataset
 from ..specs.fitted_scaler import FittedScaler
+from ..specs.sequences import Sequences
 
 _WEIGHTLESS = "all sample weights of the {} are 0: some must be positive."
 CLASS_WEIGHTS = str | dict[Any, float] | None
@@ -88,6 +89,9 @@ def is_trained_on(part: Dataset, train: Dataset) -> bool:
         return True
     if part.inputs.shape != train.inputs.shape or not np.array_equal(part.targets, train.targets):
         return False
+    if isinstance(part.inputs, Sequences):
+        same = np.array_equal(part.inputs.offsets, train.inputs.offsets)
+        return same and np.array_equal(part.inputs.values, train.inputs.values)
     if isinstance(part.inputs, np.ndarray):
         return np.array_equal(part.inputs, train.inputs, equal_nan=part.inputs.dtype.kind == "f")
     return bool((part.inputs != train.inputs).nnz == 0)

@@ -14,6 +14,7 @@ import gradwise.criteria
 import gradwise.data.batches
 import gradwise.data.category_scaling
 import gradwise.data.scaling
+import gradwise.data.sequence_scaling
 import gradwise.models
 import gradwise.optimisers
 from gradwise.criteria.linear_probe import Probed
@@ -30,6 +31,7 @@ from gradwise.models.gaussian_visible import PreciseUnits
 from gradwise.models.input_stage import Embedded, LaidOut
 from gradwise.models.mlp import Mlp
 from gradwise.models.padded_mlp import PaddedMlp, pad
+from gradwise.models.recurrence.recurrent import Recurrent
 from gradwise.models.restricted_boltzmann import Rbm
 from gradwise.models.shared_weights import SharedWeights
 from gradwise.models.sparse_coding import PredictiveSparse, SparseDictionary
@@ -37,6 +39,7 @@ from gradwise.optimisers.averaging.parameter_average import MovingAverage, Polya
 from gradwise.optimisers.first_order.frozen import Frozen
 from gradwise.optimisers.first_order.schedules import SelfTimed
 from gradwise.optimisers.first_order.sgd import HeavyBall, Sgd
+from gradwise.optimisers.wrappers.clipped import Clipped
 from gradwise.optimisers.wrappers.effective_decay import EffectiveDecay
 from gradwise.optimisers.wrappers.parameter_groups import Grouped, ParameterGroup
 from gradwise.optimisers.wrappers.proximal import Proximal
@@ -90,6 +93,8 @@ NEEDED = {
     Proximal: {"optimiser": Sgd(0.1)},
     EffectiveDecay: {"optimiser": Sgd(0.1)},
     Convolutional: {"channels": (3, 4), "widths": (4,), "dimensions": 1, "dropout": 0.2},
+    Clipped: {"optimiser": Sgd(0.1)},
+    Recurrent: {"units": (4,), "dropout": 0.2},
     Chain: {"steps": (Logarithm(), Standardise())},
 }
 # `Frozen` does not descend, on purpose; `PaddedMlp`, `LaidOut` and `PreciseUnits` are made when a run begins, chosen by
@@ -101,6 +106,7 @@ SPECS = [
         gradwise.data.batches,
         gradwise.data.category_scaling,
         gradwise.data.scaling,
+        gradwise.data.sequence_scaling,
         gradwise.models,
         gradwise.optimisers,
     )

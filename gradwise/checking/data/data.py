@@ -21,6 +21,7 @@ from ...records.finding import Finding, worst_first
 from ...records.score_scale import percent
 from ...runtime.keys import generator, named
 from ...specs.dataset import Column, Dataset
+from ...specs.sequences import Sequences, as_rows, summary_names
 from ..codes import found
 from .columns import ColumnsMeasured, find_columns, measure_columns
 from .example_order import Order, find_order, measure_order
@@ -82,15 +83,21 @@ class DataMeasured:
 
 
 def from_dataset(dataset: Dataset, parts: Sequence[Dataset | None]) -> dict[str, Any]:
-    """The arguments of `measure_data` for the split of a data set: raw inputs, which may have missing values."""
+    """The arguments of `measure_data` for the split of a data set: raw inputs, which may have missing values.
+
+    Of sequences their summaries are looked at: two recordings with the same ones are copies of one another.
+    """
     chosen = [*parts, None, None, None][:3]
-    pairs = [None if part is None else (part.inputs, part.targets) for part in chosen]
+    pairs = [None if part is None else (as_rows(part.inputs), part.targets) for part in chosen]
+    columns = dataset.columns
+    if isinstance(dataset.inputs, Sequences):
+        columns = tuple(Column(name) for name in summary_names(dataset.inputs))
     groups = None if dataset.groups is None else tuple(None if part is None else part.groups for part in chosen)
     return {
         "train": pairs[0],
         "valid": pairs[1],
         "test": pairs[2],
-        "columns": dataset.columns,
+        "columns": columns,
         "groups": groups,
         "outputs": dataset.task.outputs if dataset.task.kind == "classes" else None,
         "task": dataset.task.kind,

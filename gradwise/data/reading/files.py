@@ -3,7 +3,7 @@
     load_file("rows.csv.gz")    a table              load_file("digits.npz")         arrays X and y
     load_file("rows.parquet")   a table              load_file("train.svm")          arrays X (sparse) and y
     load_file("rows.npy")       a table x1, x2, ...  load_file("train-images.idx")   X, y and the official test set
-                                                     load_file("images.npy")         an array X without a target
+    load_file("speech.npz")   values, offsets, y     load_file("images.npy")         an array X without a target
 
 Nothing is ever unpickled. Images keep their stored integers.
 """
@@ -26,9 +26,11 @@ import numpy as np
 
 from ...runtime.errors import RequestError, nearest
 from ...runtime.memory import LARGE, make_room, row_blocks
+from ...specs.sequences import Sequences
 from . import delimited, large_files
+from .list_columns import read_json_lines
 
-FORMATS = ".csv, .tsv, .txt (or .gz of these), .parquet, .npz, .npy, .svm, .libsvm, .idx"
+FORMATS = ".csv, .tsv, .txt (or .gz of these), .parquet, .jsonl, .npz, .npy, .svm, .libsvm, .idx"
 _IDX_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 
 
@@ -61,12 +63,12 @@ class Loaded:
 
 
 def form_of(name: str) -> str:
-    """The format by the file's extension: "text", "parquet", "npz", "npy", "svm", "idx", or empty if unknown."""
+    """The format by the extension: "text", "parquet", "jsonl", "npz", "npy", "svm", "idx", or empty if unknown."""
     bare = name.lower().removesuffix(".gz")
     if bare.endswith(("-ubyte", ".idx")) or re.search(r"idx\d-ubyte$", bare):
         return "idx"
     endings = {"csv": "text", "tsv": "text", "txt": "text", "svm": "svm", "libsvm": "svm", "svmlight": "svm"}
-    packed = {"parquet": "parquet", "npz": "npz", "npy": "npy"}
+    packed = {"parquet": "parquet", "jsonl": "jsonl", "npz": "npz", "npy": "npy"}
     ending = bare.rpartition(".")[2] if "." in bare else ""
     return endings.get(ending, "") or (packed.get(ending, "") if bare == name.lower() else "")
 
@@ -154,16 +156,26 @@ def _member(archive: Any, name: str) -> np.ndarray:
     return np.asarray(archive[name])
 
 
+def _sequences(values: np.ndarray, offsets: np.ndarray, path: Path) -> Sequences:
+    """All steps of a file, one after another, and where each sequence begins."""
+    try:
+        return Sequences(values, offsets)
+    except RequestError as problem:
+        raise RequestError(f"{path}: {problem}") from None
+
+
 def _npz(file: Any, path: Path, wanted: Collection[str]) -> Loaded:
     archive = _numpy_file(file, path)
     if isinstance(archive, np.ndarray):
         raise RequestError(f"{path} contains one unnamed array: rename it to .npy, or save X and y with numpy.savez.")
-    arrays = {}
+    arrays: dict[str, Any] = {}
     with archive:
         names = tuple(archive.files)
-        if "X" not in names:
+        steps = next((name for name in ("values", "frames") if name in names and "offsets" in names), None)
+        if "X" not in names and steps is None:
             raise RequestError(f"{path} has no array `X`; it contains {', '.join(names) or 'nothing'}.")
-        for name in dict.fromkeys(["X", *wanted]):
+        inputs = ["X"] if "X" in names else [str(steps), "offsets"]
+        for name in dict.fromkeys([*inputs, *wanted]):
             if name not in names:
                 continue
             try:
@@ -176,8 +188,10 @@ def _npz(file: Any, path: Path, wanted: Collection[str]) -> Loaded:
                     ) from None
                 raise RequestError(f"{path}: the array `{name}` is damaged: write the file again.") from None
     others = tuple(name for name in names if name not in arrays)
+    if "X" not in arrays:
+        arrays = {"X": _sequences(arrays.pop(str(steps)), arrays.pop("offsets"), path), **arrays}
     # X alone has no target; another array may be the target, but the user must name it.
-    targets = ("y",) if "y" in arrays or len(names) > 1 else ()
+    targets = ("y",) if "y" in arrays or len(names) > len(inputs) else ()
     return Loaded(path.stem, arrays=arrays, targets=targets, others=others, integers_are_classes=True)
 
 
@@ -311,6 +325,8 @@ def _load_path(path: Path, wanted: Collection[str], text: Collection[str], count
         return _text(read_bytes(path), str(path), path.name.partition(".")[0], text, counted)
     if form == "parquet":
         return _parquet(path)
+    if form == "jsonl":
+        return Loaded(path.stem, read_json_lines(path))
     if form in ("npz", "npy"):
         return _numpy(path, wanted)
     if form == "svm":

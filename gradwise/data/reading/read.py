@@ -31,6 +31,7 @@ from . import files, named_sets, pictures
 from .at_hand import load_at_hand, use_dataset
 from .columns import Field, fields_of
 from .files import Loaded
+from .input_arrays import alike, check_input_array, sequences_in
 from .tables import (
     Encoded,
     blank_warning,
@@ -268,26 +269,6 @@ def _with_table_test(dataset: Dataset, test: Loaded, targets: Sequence[str], req
     return replace(dataset, test=official, notes=(*dataset.notes, *unseen))
 
 
-def check_input_array(inputs: Any, label: str) -> Any:
-    """Inputs of an array file: finite or missing numbers in 2 to 4 dimensions."""
-    if not 2 <= inputs.ndim <= 4:
-        remedy = " For one input column, use X.reshape(-1, 1)." if inputs.ndim == 1 else ""
-        raise RequestError(
-            f"{label}: `X` has shape {inputs.shape}; expected 2 to 4 dimensions, examples first.{remedy}"
-        )
-    if inputs.dtype.kind not in "biuf":
-        raise RequestError(f"{label}: `X` contains {inputs.dtype} values; expected numbers.")
-    if 0 in inputs.shape[1:]:
-        raise RequestError(f"{label}: `X` has shape {inputs.shape}, so there are no inputs.")
-    stored = inputs if isinstance(inputs, np.ndarray) else inputs.data
-    if stored.dtype.kind == "f" and any(np.isinf(rows).any() for _, rows in row_blocks(stored)):
-        if stored is inputs:
-            place = tuple(int(axis[0]) for axis in np.nonzero(np.isinf(inputs)))
-            raise RequestError(f"{label}: `X` is infinite at index {place}: replace the value, or use NaN for missing.")
-        raise RequestError(f"{label}: `X` contains infinite values: replace them.")
-    return inputs.view(np.uint8) if inputs.dtype.kind == "b" else inputs
-
-
 def _array(loaded: Loaded, name: str, option: str, count: int) -> np.ndarray:
     """One array by name, with one entry per row."""
     if name not in loaded.arrays:
@@ -363,7 +344,7 @@ def _of_arrays(loaded: Loaded, request: ReadRequest) -> Dataset:
             f"the test set {loaded.test.label} is a table but the training set contains arrays: use the same format."
         )
     others = check_input_array(loaded.test.arrays["X"], loaded.test.label)
-    if others.shape[1:] != inputs.shape[1:]:
+    if not alike(others, inputs):
         raise RequestError(
             f"the test set {loaded.test.label} has examples of shape {others.shape[1:]}, the training set "
             f"{dataset.shape}."
@@ -396,4 +377,7 @@ def read(source: Any, request: ReadRequest = ReadRequest(), targets: Any = None)
         loaded = loaded if test_file is None else replace(loaded, test=files.load_file(test_file, wanted, text))
     if test is not None and test_file is None:
         loaded = replace(loaded, test=load_at_hand(test, name="test data"))
+    found = sequences_in(loaded, request.drop)
+    if found is not loaded:
+        return _of_arrays(found, replace(request, drop=()))
     return _of_arrays(loaded, request) if loaded.table is None else _of_table(loaded, request)

@@ -604,7 +604,7 @@ BAD_FILES: dict[str, tuple[str, bytes, ReadRequest, tuple[str, ...]]] = {
     "no parquet": ("a.parquet", GOOD.encode(), ReadRequest(), ("not a valid Parquet file",)),
     "nested parquet": (
         "a.parquet",
-        parquet(pd.DataFrame({"l": [[1], [2]] * 4, "y": Y})),
+        parquet(pd.DataFrame({"l": [["a"], ["b"]] * 4, "y": Y})),
         ReadRequest(targets=("y",)),
         ("`l`", "list", "--drop l"),
     ),

@@ -1,0 +1,1 @@
+"""Recurrent networks: cells, pooling over steps, and the network of sequences."""
