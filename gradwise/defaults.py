@@ -14,25 +14,22 @@ import dataclasses
 import math
 from typing import Any
 
+from . import recipes
 from .criteria.losses import AbstractLoss, GaussianLoss, SigmoidLoss, SoftmaxLoss
 from .criteria.supervised import Supervised
 from .data.batches import Reshuffled
 from .data.category_scaling import Categories
-from .data.scaling import Automatic, Robust, kind_of_inputs
+from .data.scaling import Automatic, Robust
 from .data.splits import HoldOut
 from .models.activations import Mish, Parametric, Selu
 from .models.activations import Sigmoid as SigmoidUnits
+from .models.convolution.convolutional import Convolutional
 from .models.input_stage import Embedded
 from .models.mlp import Mlp
-from .models.recurrence.pooling import AttentionPooling
-from .models.recurrence.recurrent import Recurrent
-from .models.shared_weights import SharedWeights
 from .optimisers.adaptive.adam import Adam, AdamW
 from .optimisers.averaging.parameter_average import MovingAverage
 from .optimisers.first_order.schedules import FlatCosine, InverseTime, OneCycle, RepeatedCosine
-from .optimisers.wrappers.clipped import Clipped
 from .optimisers.wrappers.rates_by_kind import RatesByKind
-from .pictures import AUGMENTATION, parts_for_pictures, ranges_for_pictures, sides_to_filter
 from .pretraining.layer_recipes import LEARNERS, SCALER
 from .specs.adapters import as_criterion
 from .specs.contracts import AbstractModel
@@ -118,38 +115,26 @@ def table(kind: str, rows: int | None = None, **parts: Any) -> Recipe:
 
 def pictures(kind: str, rows: int, sides: tuple[int, ...] = (), **parts: Any) -> Recipe:
     """Pictures of these sides: a convolutional network, by the kind of its task and the number of pictures."""
-    return {"classes": classification, "labels": multilabel, "numbers": regression}[kind](
-        **{**parts_for_pictures(rows, sides), **parts}
-    )
+    return of_kind(kind, **{**recipes.parts_for_pictures(rows, sides), **parts})
 
 
 def sequences(kind: str, **parts: Any) -> Recipe:
-    """Sequences of any length, by the kind of their task: gated units that read from both ends.
-
-    Gradients are clipped, since those of a recurrent network have cliffs; the numbers behind it: `docs/sequences.md`.
-    """
-    loss = {"classes": SoftmaxLoss(), "labels": SigmoidLoss(), "numbers": GaussianLoss()}[kind]
-    chosen = {
-        "batches": Reshuffled(size=32),
-        "model": Recurrent(units=(64,), directions="both", pooling=AttentionPooling(), dropout=0.3),
-        "optimiser": MovingAverage(Clipped(Adam(0.003), norm=1.0)),
-        "stopping": Patience(initial_examples=40_000.0, epochs=60.0),
-    }
-    return _recipe(loss, {**chosen, **parts})
+    """Sequences of any length, by the kind of their task: gated units that read from both ends."""
+    return of_kind(kind, **{**recipes.parts_for_sequences(), **parts})
 
 
-def is_for_tables(**parts: Any) -> bool:
-    """Whether parts of the user's own go with the rest of the recipe for tables; None stands for the recommended one.
+def of_kind(kind: str, **parts: Any) -> Recipe:
+    """The general recipe by the kind of the task: "classes", "labels" or "numbers"."""
+    return {"classes": classification, "labels": multilabel, "numbers": regression}[kind](**parts)
 
-    Its rates are those of its parametrisation, and its schedules those of a run of fixed length.
-    """
-    model, optimiser, stopping = (parts.get(name) for name in ("model", "optimiser", "stopping"))
-    network = model.mlp if isinstance(model, SharedWeights) else model
-    return (
-        (network is None or (isinstance(network, Mlp) and network.parametrisation == "ntk"))
-        and (optimiser is None or isinstance(optimiser, RatesByKind))
-        and (stopping is None or isinstance(stopping, Off))
-    )
+
+def of_form(kind: str, form: recipes.InputForm, **parts: Any) -> Recipe:
+    """The recipe by the kind of the task and the form of the inputs."""
+    if form.kind == "table":
+        return table(kind, form.rows, **parts)
+    if form.kind == "pictures":
+        return pictures(kind, form.rows, form.sides, **parts)
+    return (sequences if form.kind == "sequences" else of_kind)(kind, **parts)
 
 
 def for_data(dataset: Dataset, **parts: Any) -> Recipe:
@@ -157,18 +142,13 @@ def for_data(dataset: Dataset, **parts: Any) -> Recipe:
 
     A network or an optimiser made for tables keeps the rest of that recipe on other data too.
     """
-    kind = dataset.task.kind
-    if kind != "inputs" and kind_of_inputs(dataset.inputs) == "sequences":
-        return sequences(kind, **parts)
-    sides = sides_to_filter(dataset, parts)
-    if sides is not None:
-        return pictures(kind, len(dataset), sides, **parts)
-    if kind == "inputs" or not is_for_tables(**parts):
+    kind, form = dataset.task.kind, recipes.input_form(dataset)
+    if kind == "inputs":
         return for_task(dataset.task, **parts)
     meant = parts.get("model") is not None or parts.get("optimiser") is not None
-    if meant or kind_of_inputs(dataset.inputs, dataset.columns) == "table":
+    if meant and form.kind != "sequences" and recipes.is_for_tables(**parts):
         return table(kind, len(dataset), **parts)
-    return for_task(dataset.task, **parts)
+    return of_form(kind, recipes.kept_form(form, **parts), **parts)
 
 
 # Enough for the strokes of digits, and a code wider than most tables: the criterion, not the width, holds it back.
@@ -191,16 +171,15 @@ def fine_tuning(task: str, widths: tuple[int, ...], **parts: Any) -> Recipe:
 
     Sigmoid units, as the layers have, and no dropout: it would undo what they have learned to rely on.
     """
-    recommended = {"classes": classification, "labels": multilabel, "numbers": regression}[task]
     network = Mlp(widths=widths, activation=SigmoidUnits(), dropout=0.0)
-    return recommended(**{"model": network, "scaler": SCALER, **parts})
+    return of_kind(task, **{"model": network, "scaler": SCALER, **parts})
 
 
 def for_task(task: Task, **parts: Any) -> Recipe:
     """The recipe for a task on inputs of any kind."""
     if task.kind == "inputs":
         return features(**parts)
-    return {"classes": classification, "labels": multilabel, "numbers": regression}[task.kind](**parts)
+    return of_kind(task.kind, **parts)
 
 
 def search_stopping(rows: int) -> Patience:
@@ -230,7 +209,9 @@ def for_search(dataset: Dataset, **parts: Any) -> Recipe:
 
     Of pictures it trains perceptrons unless told otherwise: on two cores a network of filters takes a minute for each.
     """
-    recipe = for_data(dataset, **parts) if sides_to_filter(dataset, parts) is None else for_task(dataset.task, **parts)
+    recipe = for_data(dataset, **parts)
+    if isinstance(recipe.model, Convolutional) and parts.get("model") is None:
+        recipe = for_task(dataset.task, **parts)
     if as_criterion(recipe.criterion).learns_from == "inputs":
         return recipe  # its score falls for long, and a run that is cut short chooses large rates
     if not isinstance(recipe.stopping, Patience):
@@ -289,7 +270,7 @@ def search_space(recipe: Recipe, dataset: Dataset | None = None) -> Space:
         ("model.widths.each", LogInteger(32, _widest(dataset))),
     ]
     wanted: list[tuple[str, AbstractPrior | None]] = [
-        *(ranges_for_pictures(recipe) or perceptron),
+        *(recipes.ranges_for_pictures(recipe) or perceptron),
         *((path, None if len(rates) > 1 else _rate(recipe, path)) for path in sorted(rates)),
         ("model.dropout", ZeroOr(Uniform(0.05, 0.6), zero=0.3)),
         ("criterion.penalties.0.coefficient", ZeroOr(LogUniform(1e-3, 10.0), zero=0.5)),
@@ -299,7 +280,9 @@ def search_space(recipe: Recipe, dataset: Dataset | None = None) -> Space:
     found = [
         dimension(recipe, path, prior)
         for path, prior in wanted
-        if path in known or path == AUGMENTATION or (path.startswith("model.widths.") and "model.widths" in known)
+        if path in known
+        or path == recipes.AUGMENTATION
+        or (path.startswith("model.widths.") and "model.widths" in known)
     ]
     if not found:  # a recipe of the user's own parts: everything that has a prior
         found = list(read_space(recipe))
@@ -335,7 +318,7 @@ def schedule_dimensions(recipe: Recipe) -> tuple[Dimension, ...]:
 
 def _is_table(recipe: Recipe) -> bool:
     """Whether a recipe is that of tables, or near it."""
-    return isinstance(recipe.model, Mlp) and is_for_tables(
+    return isinstance(recipe.model, Mlp) and recipes.is_for_tables(
         model=recipe.model, optimiser=recipe.optimiser, stopping=recipe.stopping
     )
 

@@ -18,8 +18,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from .defaults import is_for_tables
 from .models.mlp import Mlp
+from .recipes import is_for_tables
 from .specs.recipe import Recipe
 from .specs.search_space import read_at, write_at
 from .specs.serialisation import from_plain

@@ -24,6 +24,7 @@ from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.optimisers.wrappers.parameter_groups import Grouped, ParameterGroup
 from gradwise.optimisers.wrappers.rates_by_kind import RatesByKind
 from gradwise.pretraining.layer_recipes import learner
+from gradwise.recipes import is_for_tables
 from gradwise.runtime.errors import RequestError
 from gradwise.searching.layerwise.algorithm import draw_settings
 from gradwise.specs.contracts import AbstractModel, AbstractOptimiser
@@ -179,7 +180,7 @@ def test_pixels_by_name_are_no_table() -> None:
 )
 def test_parts_of_ones_own_go_with_the_recipe_they_were_made_for(parts: dict[str, Any], fits: bool) -> None:
     recipe = defaults.for_data(data_of(NUMBERS), **parts)
-    assert defaults.is_for_tables(**parts) == fits
+    assert is_for_tables(**parts) == fits
     general = defaults.table("classes", 30, **parts) if fits else defaults.classification(**parts)
     assert eqx.tree_equal(recipe, general)
     assert all(getattr(recipe, name) is part for name, part in parts.items())

@@ -23,6 +23,7 @@ from gradwise.journeys.data_and_recipe import resolve_for
 from gradwise.journeys.requests.options import flag_of
 from gradwise.journeys.requests.study_requests import SearchRequest
 from gradwise.journeys.requests.training_requests import FitRequest
+from gradwise.recipes import InputForm
 
 ROOT = Path(__file__).resolve().parents[1]
 HOUSE = ROOT / "gradwise"
@@ -30,7 +31,7 @@ FOUNDATION = ("runtime", "specs", "records", "tracing", "curvature")  # each imp
 PARTS = {"data", "models", "criteria", "optimisers"}
 LEARNING = {*FOUNDATION, *PARTS, "evaluation", "training"}
 BELOW = {*LEARNING, "pretraining", "searching", "checking", "tracking", "reporting", "exporting", "journeys"}
-SHELLS = {"pictures", "defaults", "portfolio", "estimators", "testing", "cli"}
+SHELLS = {"recipes", "defaults", "portfolio", "estimators", "testing", "cli"}
 
 # What each room may import, besides itself.
 LAYERS: dict[str, set[str]] = {
@@ -43,10 +44,10 @@ LAYERS: dict[str, set[str]] = {
     "tracking": {"runtime", "specs", "records"},
     "reporting": {"runtime", "specs", "records", "evaluation"},
     "exporting": {*FOUNDATION, "data", "models", "criteria", "evaluation", "training"},
-    "pictures": LEARNING,
-    "defaults": {*LEARNING, "pretraining", "pictures"},
-    "portfolio": {*LEARNING, "defaults"},
-    "journeys": {*BELOW, "pictures", "defaults", "portfolio"},
+    "recipes": LEARNING,
+    "defaults": {*LEARNING, "pretraining", "recipes"},
+    "portfolio": {*LEARNING, "defaults", "recipes"},
+    "journeys": {*BELOW, "recipes", "defaults", "portfolio"},
     **dict.fromkeys(["estimators", "testing", "cli"], BELOW | SHELLS),
     "__init__": {"runtime"},
     "__main__": {"cli"},
@@ -396,8 +397,8 @@ def test_the_command_line_accepts_what_the_chapter_shows(
     def resolve(request: Any, begun: float) -> int:
         if isinstance(request, FitRequest | SearchRequest) and request.set:
             kind = "inputs" if request.learns_inputs else "numbers" if request.target else "classes"
-            rows = 500 if str(request.data).endswith(".csv") else None
-            resolve_for(request, kind, table_rows=rows)
+            form = InputForm("table", 500) if str(request.data).endswith(".csv") else InputForm()
+            resolve_for(request, kind, form=form)
         return 0
 
     monkeypatch.setattr(commands, "run_command", resolve)

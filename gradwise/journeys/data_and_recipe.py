@@ -18,9 +18,9 @@ from ..data.splits import GroupHoldOut, TimeHoldOut, join_parts
 from ..evaluation.baselines import compare_with_baselines
 from ..evaluation.importance import measure_importance
 from ..evaluation.metrics import check_metric
-from ..pictures import sides_of_pictures
 from ..pretraining.stack import Pretrained
 from ..pretraining.transfer import find_seen_rows
+from ..recipes import InputForm, input_form, kept_form
 from ..records.evidence.fit_evidence import FitEvidence
 from ..records.finding import Finding
 from ..runtime import keys, memory
@@ -142,19 +142,8 @@ def read_requested(options: DataRequest) -> Dataset:
     return dataset
 
 
-def _recommended(
-    options: DataRequest,
-    kind: str,
-    unit: bool,
-    table_rows: int | None,
-    pictures: tuple[int, ...] | None,
-    sequences: bool,
-    parts: dict[str, Any],
-) -> Recipe:
-    """The initial recipe; `unit`: the scaled inputs lie in [0, 1]; `table_rows`: the rows of a table, or None.
-
-    `pictures`: the number of pictures and their sides, or None.
-    """
+def _recommended(options: DataRequest, kind: str, unit: bool, form: InputForm, parts: dict[str, Any]) -> Recipe:
+    """The initial recipe for inputs of this form; `unit`: the scaled inputs lie in [0, 1]."""
     layers = options.pretrain if isinstance(options, FitRequest) else None
     if layers is not None:
         return pretrained_recipe(kind, layers, unit, **parts)
@@ -162,14 +151,7 @@ def _recommended(
         return transferred_recipe(kind, options.from_, options.freeze, **parts)
     if kind == "inputs":
         return features_recipe(options.learner, unit, **parts)
-    if sequences:
-        return defaults.sequences(kind, **parts)
-    if table_rows is not None:
-        return defaults.table(kind, table_rows, **parts)
-    if pictures is not None:
-        return defaults.pictures(kind, pictures[0], pictures[1:], **parts)
-    recommended = {"classes": defaults.classification, "labels": defaults.multilabel, "numbers": defaults.regression}
-    return recommended[kind](**parts)
+    return defaults.of_form(kind, form, **parts)
 
 
 def follow_request(recipe: Recipe, options: DataRequest, kind: str) -> Recipe:
@@ -187,47 +169,29 @@ def resolve_for(
     kind: str,
     dataset: Dataset | None = None,
     *,
-    table_rows: int | None = None,
-    pictures: tuple[int, ...] | None = None,
-    sequences: bool = False,
+    form: InputForm = InputForm(),
     **parts: Any,
 ) -> Resolved:
     """The recommended recipe for this kind of task, changed by the request.
 
-    Feature learners also depend on the scaled inputs, if the data set is given. Sequences have their own recipe; tables
-    have, unless a part that the rest depends on is replaced, and pictures (their number, then their sides) have, unless
-    the model is. `parts` are those of any other recipe.
+    Feature learners also depend on the scaled inputs, if the data set is given. Inputs of a `form` have their own
+    recipe, unless a part that the rest depends on is exchanged; `parts` are those of any other recipe.
     """
     assignments = assignments_of(options)
     layers = options.pretrain if isinstance(options, FitRequest) else None
     unit = takes_probabilities(assignments, dataset) if layers or kind == "inputs" else True
     own = dict(options.given.parts)
-    exchanged = any(one.path in ("model", "optimiser", "stopping") for one in assignments)
-    is_table = table_rows is not None and not exchanged and defaults.is_for_tables(**own)
+    form = kept_form(form, {one.path for one in assignments}, **own)
     if options.given.recipe is not None:
         recipe = dataclasses.replace(options.given.recipe, **own)
     else:
-        rows = table_rows if is_table else None
-        modelled = own.get("model") is not None or any(one.path == "model" for one in assignments)
-        shown = None if modelled else pictures
-        recipe = _recommended(options, kind, unit, rows, shown, sequences, {**({} if is_table else parts), **own})
+        recipe = _recommended(options, kind, unit, form, {**({} if form.kind == "table" else parts), **own})
     if layers is not None:
         assignments = expanded(assignments, len(recipe.model.layers))
     resolved = resolve(follow_request(recipe, options, kind), assignments)
     if isinstance(options, FitRequest) and options.from_ is not None:  # another optimiser may have been set
         return dataclasses.replace(resolved, recipe=slowed(resolved.recipe, options.from_, options.freeze))
     return resolved
-
-
-def rows_of_table(dataset: Dataset) -> int | None:
-    """The number of rows of a table; None for other kinds of inputs."""
-    return len(dataset) if kind_of_inputs(dataset.inputs, dataset.columns) == "table" else None
-
-
-def size_of_pictures(dataset: Dataset) -> tuple[int, ...] | None:
-    """The number of pictures and their sides; None for other kinds of inputs, and for pictures too small to filter."""
-    sides = sides_of_pictures(dataset)
-    return None if sides is None else (len(dataset), *sides)
 
 
 def refuse_targetless(criterion: AbstractCriterion, dataset: Dataset) -> None:
@@ -313,8 +277,7 @@ class Description:
 def read_data(options: FitRequest) -> tuple[Dataset, Resolved]:
     """The data to train on and their recipe; raises if they cannot be learned from."""
     dataset = read_requested(options)
-    sizes: Any = {"table_rows": rows_of_table(dataset), "pictures": size_of_pictures(dataset)}
-    resolved = resolve_for(options, dataset.task.kind, dataset, **sizes, sequences=are_sequences(dataset))
+    resolved = resolve_for(options, dataset.task.kind, dataset, form=input_form(dataset))
     criterion = as_criterion(resolved.recipe.criterion)
     if criterion.learns_from == "inputs" or options.pretrain is not None:
         check_varied(dataset)

@@ -18,14 +18,12 @@ from typing import Any
 
 from jaxtyping import Array, Key
 
-from .. import defaults
 from ..checking.data.as_read import refuse_unlearnable
 from ..checking.verdict.consequences import demote_consequences
 from ..checking.verdict.diagnosis import diagnose
 from ..checking.verdict.verdict import NOTHING_STANDS_OUT
 from ..data.splits import Fold
-from ..models.convolution.convolutional import Convolutional
-from ..models.recurrence.recurrent import Recurrent
+from ..recipes import form_of_recipe, is_for_tables
 from ..records.finding import Finding
 from ..records.fit import Fit, read_fit
 from ..records.readings import write_readings
@@ -130,11 +128,9 @@ def _finished(folder: Path, options: FitRequest) -> Fit | None:
         return None  # whether these are the same data and parts, the fingerprint of the checkpoint must tell
     found = read_fit(folder)
     recipe = found.recipe
-    is_table = defaults.is_for_tables(model=recipe.model, optimiser=recipe.optimiser, stopping=recipe.stopping)
-    rows = found.data.rows.total if is_table else None
-    about, sequences = found.data, isinstance(recipe.model, Recurrent)
-    pictures = (about.rows.total, *about.shape[:2]) if isinstance(recipe.model, Convolutional) else None
-    asked = resolve_for(options, found.task, table_rows=rows, pictures=pictures, sequences=sequences)
+    is_table = is_for_tables(model=recipe.model, optimiser=recipe.optimiser, stopping=recipe.stopping)
+    form = form_of_recipe(recipe, found.data.rows.total, found.data.shape, is_table=is_table)
+    asked = resolve_for(options, found.task, form=form)
     same = found.data.command == options.command(asked.changes)
     if not same and not (folder / folders.CHECKPOINT).is_file():
         raise RequestError(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import defaults
+from ..recipes import InputForm, input_form
 from ..records.trial import Trial
 from ..runtime import keys
 from ..runtime.errors import RequestError
@@ -30,12 +31,10 @@ from ..specs.dataset import Dataset
 from ..specs.paths import get
 from ..specs.search_space import Space
 from .data_and_recipe import (
-    are_sequences,
     check_network,
     read_requested,
     refuse_targetless,
     resolve_for,
-    rows_of_table,
 )
 from .folders import run_folder as folders
 from .folders.study_folder import find_record
@@ -134,9 +133,9 @@ def _resolved(options: SearchRequest, dataset: Dataset) -> Resolved:
     kind = "inputs" if options.unsupervised or options.learner is not None else dataset.task.kind
     if kind == "inputs":
         return resolve_for(options, kind, dataset)
-    rows = rows_of_table(dataset)
-    sequences = are_sequences(dataset)
-    return resolve_for(options, kind, table_rows=rows, sequences=sequences, **defaults.search_parts(len(dataset)))
+    form = input_form(dataset)
+    form = InputForm() if form.kind == "pictures" else form  # of which it trains perceptrons, as `for_search` says
+    return resolve_for(options, kind, form=form, **defaults.search_parts(len(dataset)))
 
 
 def _changeable(space: Space, asked: Iterable[str]) -> Space:

@@ -82,7 +82,9 @@ _NAMES = {
     ),
     "models.padded_mlp": "PaddedMlp",
     "models.recurrence.cells": "AbstractCell SimpleCell Gru Lstm",
-    "models.recurrence.pooling": "AbstractPooling LastState MeanState AttentionPooling LastPool MeanPool AttentionPool",
+    "models.recurrence.pooling": (
+        "AbstractStatePooling LastState MeanState AttentionPooling LastOfStates MeanOfStates AttentionOverStates"
+    ),
     "models.recurrence.recurrent": "Recurrent RecurrentNetwork RecurrentLayer OneDirection GateWeights",
     "models.restricted_boltzmann": "RbmNetwork LabelRbmNetwork Rbm LabelRbm",
     "models.shared_weights": "SharedLayer SharedOutput SharedNetwork SharedWeights",

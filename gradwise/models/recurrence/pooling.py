@@ -23,27 +23,27 @@ States = Float[Array, "steps width"]
 Mask = Bool[Array, " steps"]
 
 
-class AbstractPooling(Spec):
+class AbstractStatePooling(Spec):
     @abc.abstractmethod
     def build(self, width: int, *, key: Key[Array, ""]) -> Any:
         """What maps states (steps, width), their mask and the last state (width,) to one vector (width,)."""
 
 
-class LastPool(eqx.Module):
+class LastOfStates(eqx.Module):
     """The last state."""
 
     def __call__(self, states: States, mask: Mask, last: Float[Array, " width"]) -> Float[Array, " width"]:
         return last
 
 
-class MeanPool(eqx.Module):
+class MeanOfStates(eqx.Module):
     """The mean over the steps of the sequence."""
 
     def __call__(self, states: States, mask: Mask, last: Float[Array, " width"]) -> Float[Array, " width"]:
         return jnp.sum(jnp.where(mask[:, None], states, 0.0), axis=0) / jnp.maximum(jnp.sum(mask), 1)
 
 
-class AttentionPool(eqx.Module):
+class AttentionOverStates(eqx.Module):
     """The mean with learned weights: e_t = v . tanh(W h_t + b), weights softmax(e)."""
 
     weight: Float[Any, "units width"]
@@ -62,21 +62,21 @@ class AttentionPool(eqx.Module):
         return self.weights(states, mask) @ states
 
 
-class LastState(AbstractPooling):
+class LastState(AbstractStatePooling):
     """The state after the last step: what the cell itself carried to the end."""
 
-    def build(self, width: int, *, key: Key[Array, ""]) -> LastPool:
-        return LastPool()
+    def build(self, width: int, *, key: Key[Array, ""]) -> LastOfStates:
+        return LastOfStates()
 
 
-class MeanState(AbstractPooling):
+class MeanState(AbstractStatePooling):
     """The mean of the states: short ways for the gradient, to every step."""
 
-    def build(self, width: int, *, key: Key[Array, ""]) -> MeanPool:
-        return MeanPool()
+    def build(self, width: int, *, key: Key[Array, ""]) -> MeanOfStates:
+        return MeanOfStates()
 
 
-class AttentionPooling(AbstractPooling):
+class AttentionPooling(AbstractStatePooling):
     """A mean whose weights are learned, so that few steps may decide (Bahdanau, Cho and Bengio 2015).
 
     Training begins with equal weights: the vector v is 0.
@@ -87,6 +87,6 @@ class AttentionPooling(AbstractPooling):
     )
     initial: AbstractInitial = Glorot()
 
-    def build(self, width: int, *, key: Key[Array, ""]) -> AttentionPool:
+    def build(self, width: int, *, key: Key[Array, ""]) -> AttentionOverStates:
         weight = self.initial.draw(self.units, width, 1.0, key=jr.fold_in(key, 0))
-        return AttentionPool(weight, jnp.zeros(self.units), jnp.zeros(self.units))
+        return AttentionOverStates(weight, jnp.zeros(self.units), jnp.zeros(self.units))

@@ -32,7 +32,7 @@ from ..activations import Identity
 from ..initial_weights import AbstractInitial, Glorot, normal
 from ..mlp import Linear, check_widths, dropped, layer_widths
 from .cells import AbstractCell, Gru, State
-from .pooling import AbstractPooling, LastState
+from .pooling import AbstractStatePooling, LastState
 
 CHUNK = 16
 
@@ -172,7 +172,7 @@ class Recurrent(AbstractModel):
         row="A12",
         about='"both": each layer also reads from the end to the beginning; the outputs lie side by side',
     )
-    pooling: AbstractPooling = LastState()
+    pooling: AbstractStatePooling = LastState()
     initial: AbstractInitial = Glorot()
     output_initial: AbstractInitial = Glorot()
     dropout: float = knob(

@@ -6,15 +6,15 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from gradwise.models.recurrence.pooling import AttentionPool, AttentionPooling, LastState, MeanState
+from gradwise.models.recurrence.pooling import AttentionOverStates, AttentionPooling, LastState, MeanState
 
 STATES = jnp.asarray(np.random.default_rng(0).normal(size=(6, 4)), jnp.float32)
 MASK = jnp.arange(6) < 4
 
 
-def _attention() -> AttentionPool:
+def _attention() -> AttentionOverStates:
     random = np.random.default_rng(1)
-    return AttentionPool(*(jnp.asarray(random.normal(size=shape), jnp.float32) for shape in ((3, 4), (3,), (3,))))
+    return AttentionOverStates(*(jnp.asarray(random.normal(size=shape), jnp.float32) for shape in ((3, 4), (3,), (3,))))
 
 
 def test_pooled_vectors_are_those_of_numpy() -> None:

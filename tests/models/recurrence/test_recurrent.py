@@ -12,7 +12,7 @@ import pytest
 
 import gradwise as gw
 from gradwise.models.recurrence.cells import AbstractCell, Gru, Lstm, SimpleCell
-from gradwise.models.recurrence.pooling import AbstractPooling, AttentionPooling, LastState, MeanState
+from gradwise.models.recurrence.pooling import AbstractStatePooling, AttentionPooling, LastState, MeanState
 from gradwise.models.recurrence.recurrent import CHUNK, Recurrent, RecurrentNetwork, orthogonal
 from gradwise.specs.networks import apply_batch
 from gradwise.specs.paths import trainable
@@ -40,7 +40,7 @@ def _in_room(x: jax.Array, room: int) -> jax.Array:
     return jnp.concatenate([x, jnp.full((room - len(x), x.shape[1]), jnp.nan)])
 
 
-def _network(cell: AbstractCell, pooling: AbstractPooling = LastState(), **fields: Any) -> RecurrentNetwork:
+def _network(cell: AbstractCell, pooling: AbstractStatePooling = LastState(), **fields: Any) -> RecurrentNetwork:
     options = {"units": (4, 5), "directions": "both", "dropout": 0.0, **fields}
     network = Recurrent(cell=cell, pooling=pooling, **options).build((9, 3), 2, key=jr.key(1))
     draws = iter(jr.split(jr.key(2), 100))
@@ -75,7 +75,7 @@ def test_the_network_is_a_loop_over_the_steps(cell: AbstractCell, step: Any) -> 
 
 @pytest.mark.parametrize(("cell", "pooling"), PAIRS, ids=_name)
 def test_neither_room_nor_company_changes_a_prediction_or_a_gradient(
-    cell: AbstractCell, pooling: AbstractPooling
+    cell: AbstractCell, pooling: AbstractStatePooling
 ) -> None:
     parameters, rest = trainable(_network(cell, pooling))
     x, long = _sequence(5), _sequence(3 * CHUNK + 2, 1)

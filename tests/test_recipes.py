@@ -8,12 +8,12 @@ import pytest
 
 import gradwise as gw
 from gradwise import defaults
-from gradwise.journeys.data_and_recipe import resolve_for, size_of_pictures
+from gradwise.journeys.data_and_recipe import resolve_for
 from gradwise.journeys.requests.training_requests import FitRequest
 from gradwise.models.convolution.convolutional import Convolutional
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.first_order.sgd import Sgd
-from gradwise.pictures import parts_for_pictures, ranges_for_pictures, sides_of_pictures
+from gradwise.recipes import InputForm, input_form, parts_for_pictures, ranges_for_pictures
 from gradwise.specs.dataset import Classes, Dataset
 from gradwise.training.stopping import Patience
 
@@ -36,7 +36,7 @@ def pictures(*shape: int, kind: Any = np.uint8) -> Dataset:
 )
 def test_pictures_of_16_pixels_or_more_get_filters(shape: tuple[int, ...], sides: Any) -> None:
     data = pictures(*shape)
-    assert sides_of_pictures(data) == sides
+    assert input_form(data) == (InputForm("pictures", 40, sides) if sides else InputForm())
     wanted = Mlp if sides is None else Convolutional
     assert isinstance(defaults.for_data(data).model, wanted)
     assert isinstance(defaults.for_search(data).model, Mlp)
@@ -65,7 +65,7 @@ def test_the_shell_takes_the_same_recipe_as_python() -> None:
 
     def model(**knobs: Any) -> Any:
         options = FitRequest(data="x.npz", set={name.replace("_", "."): value for name, value in knobs.items()})
-        return resolve_for(options, "classes", data, pictures=size_of_pictures(data)).recipe
+        return resolve_for(options, "classes", data, form=input_form(data)).recipe
 
     assert model() == defaults.for_data(data)
     assert model(model="Mlp") == defaults.classification()
