@@ -4,13 +4,15 @@
 
 Beside it, the perceptron of the general recipe. Every network is trained by its recipe on the training pictures, of
 which 20 % choose the network of the run; the error is that of the official 10,000 test pictures, which choose nothing.
-Seconds are those of one training, compilation included. On an accelerator the same command measures that.
+Seconds are those of one training, compilation included. On an accelerator the same command measures that. What the
+file holds of other sets and networks stays.
 """
 
 import argparse
 import dataclasses
 import json
 import platform
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -52,6 +54,12 @@ def measure(recipe: Recipe, dataset: Dataset, seed: int) -> tuple[float, float]:
     return float(np.mean(predicted != dataset.test.targets)), seconds
 
 
+def kept(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
+    """What was measured before, by set and network: a run replaces what it measures again."""
+    stored = json.loads(path.read_text())["rows"] if path.is_file() else []
+    return {(row["set"], row["network"]): row for row in stored}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sets", nargs="+", default=[*AUGMENTATIONS], choices=[*AUGMENTATIONS])
@@ -60,7 +68,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=60_000, help="training pictures, the first ones")
     parser.add_argument("--out", default=str(HERE / "results" / "images.json"))
     chosen = parser.parse_args()
-    rows: list[dict[str, Any]] = []
+    rows = kept(Path(chosen.out))
     for name in chosen.sets:
         whole = read(name, ReadRequest())
         dataset = dataclasses.replace(whole.take(np.arange(min(chosen.rows, len(whole)))), test=whole.test)
@@ -69,15 +77,16 @@ def main() -> None:
                 continue
             found = [measure(recipe, dataset, seed) for seed in range(chosen.seeds)]
             errors, seconds = zip(*found, strict=True)
-            about = {"set": name, "network": label, "rows": len(dataset), "errors": errors}
-            rows.append({**about, "seconds": float(np.mean(seconds)), "predicted": len(whole.test or ())})
-            print(json.dumps(rows[-1]), flush=True)
+            about: dict[str, Any] = {"set": name, "network": label, "rows": len(dataset), "errors": errors}
+            about |= {"seconds": float(np.mean(seconds)), "predicted": len(whole.test or ())}
+            rows[name, label] = about
+            print(json.dumps(about), flush=True)
     device = jax.devices()[0]
     result = {
-        "rows": rows,
+        "rows": [rows[key] for key in sorted(rows)],
         "machine": f"{platform.machine()}, {device.device_kind}",
         "date": time.strftime("%Y-%m-%d"),
-        "command": "python " + " ".join(["benchmarks/images.py", *sys.argv[1:]]),
+        "command": "python " + shlex.join(["benchmarks/images.py", *sys.argv[1:]]),
     }
     Path(chosen.out).write_text(json.dumps(result, indent=1) + "\n")
 

@@ -82,3 +82,18 @@ def test_scores_in_chunks_are_those_of_all_rows_at_once(count: int) -> None:
     found = score_in_chunks(scores, rows, targets)
     for mine, expected in zip(found, scores(rows, targets), strict=True):
         np.testing.assert_array_equal(mine, expected)
+
+
+def test_pictures_are_scored_few_at_a_time() -> None:
+    """What a layer of filters reads is many times as large as they are."""
+    pictures, targets = jnp.arange(1500.0 * 28 * 28).reshape(1500, 28, 28) / 1e6, jnp.arange(1500.0)
+    sizes = []
+
+    def scores(rows: jax.Array, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
+        sizes.append(rows.shape[0])
+        return rows.sum((1, 2)), rows[:, 0, 0] + targets
+
+    found = score_in_chunks(scores, pictures, targets)
+    assert max(sizes) * 28 * 28 <= 2**19
+    for mine, expected in zip(found, scores(pictures, targets), strict=True):
+        np.testing.assert_allclose(mine, expected, rtol=1e-5)
