@@ -272,6 +272,7 @@ def search_space(recipe: Recipe, dataset: Dataset | None = None) -> Space:
     wanted: list[tuple[str, AbstractPrior | None]] = [
         ("model.widths.count", Choice((1, 2, 3))),
         ("model.widths.each", LogInteger(32, _widest(dataset))),
+        *([("model.units.each", Choice((32, 64, 128)))] if isinstance(recipe.model, Recurrent) else []),
         *((path, None if len(rates) > 1 else _rate(recipe, path)) for path in sorted(rates)),
         ("model.dropout", ZeroOr(Uniform(0.05, 0.6), zero=0.3)),
         ("criterion.penalties.0.coefficient", ZeroOr(LogUniform(1e-3, 10.0), zero=0.5)),
@@ -279,9 +280,7 @@ def search_space(recipe: Recipe, dataset: Dataset | None = None) -> Space:
     if not _has_penalised(recipe):
         wanted.pop()
     found = [
-        dimension(recipe, path, prior)
-        for path, prior in wanted
-        if path in known or (path.startswith("model.widths.") and "model.widths" in known)
+        dimension(recipe, path, prior) for path, prior in wanted if path in known or path.rpartition(".")[0] in known
     ]
     if not found:  # a recipe of the user's own parts: everything that has a prior
         found = list(read_space(recipe))
