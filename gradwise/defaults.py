@@ -270,7 +270,7 @@ def search_space(recipe: Recipe, dataset: Dataset | None = None) -> Space:
         ("model.widths.each", LogInteger(32, _widest(dataset))),
     ]
     wanted: list[tuple[str, AbstractPrior | None]] = [
-        *(recipes.ranges_for_pictures(recipe) or perceptron),
+        *(recipes.ranges_of_network(recipe) or perceptron),
         *((path, None if len(rates) > 1 else _rate(recipe, path)) for path in sorted(rates)),
         ("model.dropout", ZeroOr(Uniform(0.05, 0.6), zero=0.3)),
         ("criterion.penalties.0.coefficient", ZeroOr(LogUniform(1e-3, 10.0), zero=0.5)),
@@ -280,9 +280,7 @@ def search_space(recipe: Recipe, dataset: Dataset | None = None) -> Space:
     found = [
         dimension(recipe, path, prior)
         for path, prior in wanted
-        if path in known
-        or path == recipes.AUGMENTATION
-        or (path.startswith("model.widths.") and "model.widths" in known)
+        if path in (*known, recipes.AUGMENTATION) or path.rpartition(".")[0] in known
     ]
     if not found:  # a recipe of the user's own parts: everything that has a prior
         found = list(read_space(recipe))

@@ -3,7 +3,7 @@
     input_form(dataset)                                     InputForm("pictures", rows=60_000, sides=(28, 28))
     parts_for_pictures(rows=60_000, sides=(28, 28))      what `defaults.pictures` puts into a recipe
     parts_for_sequences()                                what `defaults.sequences` does
-    ranges_for_pictures(recipe)                          what a search varies of a network of filters
+    ranges_of_network(recipe)                            what a search varies of such a network
 
 Pictures get a convolutional network in a run of fixed length, chosen on 10,000 digits of MNIST's training set, with
 45,000 of the others, 8 epochs of one rise and fall of the rate: 0.82 % errors without normalisation, 0.61 % with batch
@@ -93,8 +93,10 @@ def parts_for_pictures(rows: int, sides: tuple[int, ...]) -> dict[str, Any]:
     }
 
 
-def ranges_for_pictures(recipe: Any) -> list[tuple[str, AbstractPrior | None]]:
+def ranges_of_network(recipe: Any) -> list[tuple[str, AbstractPrior | None]]:
     """What a search varies of such a network beside rates, dropout and penalties; None: the knob has a prior itself."""
+    if isinstance(recipe.model, Recurrent):
+        return [("model.units.each", Choice((32, 64, 128)))]
     if not isinstance(recipe.model, Convolutional):
         return []
     pictures = [(AUGMENTATION, Choice((NoAugmentation(), Shift(1), Shift(2))))]

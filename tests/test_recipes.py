@@ -13,7 +13,7 @@ from gradwise.journeys.requests.training_requests import FitRequest
 from gradwise.models.convolution.convolutional import Convolutional
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.first_order.sgd import Sgd
-from gradwise.recipes import InputForm, input_form, parts_for_pictures, ranges_for_pictures
+from gradwise.recipes import InputForm, input_form, parts_for_pictures, ranges_of_network
 from gradwise.specs.dataset import Classes, Dataset
 from gradwise.training.stopping import Patience
 
@@ -80,8 +80,8 @@ def test_a_search_of_convolutional_networks_varies_filters() -> None:
     for fraction in (0.0, 0.5, 0.99):
         recipe = space.recipe_at(dict.fromkeys(space.paths, fraction))
         assert isinstance(recipe.model, Convolutional)
-    assert ranges_for_pictures(defaults.classification()) == []
-    series = ranges_for_pictures(defaults.classification(model=Convolutional(dimensions=1)))
+    assert ranges_of_network(defaults.classification()) == []
+    series = ranges_of_network(defaults.classification(model=Convolutional(dimensions=1)))
     assert "model.augmentation" not in dict(series)
 
 

@@ -106,6 +106,16 @@ def test_a_search_trains_several_networks_of_sequences() -> None:
     assert study.predict(waves[:3]).shape == (3,)
 
 
+def test_a_search_varies_the_rate_the_units_and_dropout() -> None:
+    space = gw.defaults.search_space(gw.defaults.sequences("classes"))
+    assert tuple(space.paths) == (
+        "model.units.each",
+        "optimiser.optimiser.optimiser.learning_rate",
+        "model.dropout",
+        "criterion.penalties.0.coefficient",
+    )
+
+
 @pytest.mark.slow
 def test_gated_units_add_what_is_far_apart() -> None:
     """The adding problem: two of 20 to 30 numbers are marked, and their sum is the target."""
