@@ -36,6 +36,14 @@ class Affine(_Noted):
         scaled = (examples - self.shift) / self.scale
         return library.where(library.isnan(scaled), self.middle, scaled)
 
+    def keeps_zeros(self) -> bool:
+        return not np.any(self.shift)
+
+    def map_entries(self, values: np.ndarray, columns: np.ndarray, starts: np.ndarray) -> np.ndarray:
+        scaled = values / (self.scale[columns] if np.ndim(self.scale) else self.scale)
+        middle = self.middle[columns] if np.ndim(self.middle) else self.middle
+        return np.where(np.isnan(scaled), middle, scaled)
+
 
 class SmoothlyClipped(_Noted):
     """z = (x - shift) / scale, then z / sqrt(1 + (z / limit)^2), which never reaches `limit`."""
@@ -183,6 +191,14 @@ class Chained(FittedScaler):
         for step in self.steps:
             examples = step.map(examples, library)
         return examples
+
+    def keeps_zeros(self) -> bool:
+        return all(step.keeps_zeros() for step in self.steps)
+
+    def map_entries(self, values: np.ndarray, columns: np.ndarray, starts: np.ndarray) -> np.ndarray:
+        for step in self.steps:
+            values = step.map_entries(values, columns, starts)
+        return values
 
     def layout(self, shape: tuple[int, ...]) -> InputLayout | None:
         return self.steps[-1].layout(shape)
