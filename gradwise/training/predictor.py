@@ -8,7 +8,7 @@ The training data is not needed. `model_files` writes it down, `committee` lets 
 import abc
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -27,6 +27,7 @@ from ..specs.networks import apply_batch, as_network
 from ..specs.sparse.rows import Rows, SparseRows, is_csr, longest_row
 
 _AT_ONCE = 2**23  # numbers that are scaled before networks see them
+_SPARSE_ROWS = 2**13  # of a CSR matrix that are laid out before networks see them
 _CHUNK = 512  # every forward pass has this many rows, so a row's prediction cannot depend on its neighbours
 
 
@@ -81,6 +82,12 @@ def outputs_of(network: PyTree, inputs: Any) -> np.ndarray:
 def reads_sparse(network: PyTree, scaler: FittedScaler, inputs: Any) -> bool:
     """Whether a network reads these raw inputs as sparse rows."""
     return is_csr(inputs) and scaler.keeps_zeros() and as_network(network).takes_sparse
+
+
+def _sparse_blocks(rows: Any) -> Iterator[Any]:
+    """Some rows of a CSR matrix at a time, whatever its width."""
+    for start in range(0, rows.shape[0], _SPARSE_ROWS):
+        yield rows[start : start + _SPARSE_ROWS]
 
 
 def scaled_for(network: PyTree, scaler: FittedScaler, inputs: Any) -> Any:
@@ -149,7 +156,8 @@ def outputs_of_each(members: Sequence[Predictor], rows: Any) -> list[np.ndarray]
     for scaler in {id(member.scaler): member.scaler for member in members}.values():
         alike = [place for place, member in enumerate(members) if member.scaler is scaler]
         blocks: list[list[np.ndarray]] = [[] for _ in alike]
-        for _, block in row_blocks(rows, _AT_ONCE):
+        sparse = all(reads_sparse(members[place].network, scaler, rows) for place in alike)
+        for block in _sparse_blocks(rows) if sparse else (block for _, block in row_blocks(rows, _AT_ONCE)):
             dense: Any = None
             for place, pieces in zip(alike, blocks, strict=True):
                 network = members[place].network
