@@ -126,7 +126,7 @@ class Layer(eqx.Module):
     The first layer of sparse rows has `turned` weights, (in, out).
     """
 
-    weight: Float[Any, "out in"]
+    weight: Float[Any, "_ _"]  # (out, in), or turned
     bias: Float[Any, " out"]
     norm: LayerNormLayer | BatchNormLayer | None
     activation: Any
@@ -163,7 +163,7 @@ class Layer(eqx.Module):
 class Linear(eqx.Module):
     """The output layer: Wh + b, in the form that the loss expects."""
 
-    weight: Float[Any, "out in"]
+    weight: Float[Any, "_ _"]  # (out, in), or turned
     bias: Float[Any, " out"]
     activation: AbstractActivation
     scale: Buffer | None = None

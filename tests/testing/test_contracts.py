@@ -13,6 +13,7 @@ import pytest
 import gradwise.criteria
 import gradwise.data.batches
 import gradwise.data.category_scaling
+import gradwise.data.count_scaling
 import gradwise.data.scaling
 import gradwise.models
 import gradwise.optimisers
@@ -96,6 +97,7 @@ SPECS = [
         gradwise.criteria,
         gradwise.data.batches,
         gradwise.data.category_scaling,
+        gradwise.data.count_scaling,
         gradwise.data.scaling,
         gradwise.models,
         gradwise.optimisers,
