@@ -39,6 +39,12 @@ def _check_counts(scaler: AbstractScaler, inputs: Any, columns: tuple[Column, ..
             )
 
 
+def are_counts(matrix: Any) -> bool:
+    """Whether a sparse matrix holds counts: whole numbers of at least 0, some of them more than 1."""
+    values = matrix.data
+    return bool(values.size and values.max() > 1 and values.min() >= 0 and np.array_equal(values, np.floor(values)))
+
+
 def _present(inputs: Any) -> np.ndarray:
     """In how many rows each column holds a count."""
     if is_sparse(inputs):

@@ -56,6 +56,7 @@ from .column_statistics import (
     refuse_infinite,
     spread_of,
 )
+from .count_scaling import LogCounts, are_counts
 from .fitted_scalers import (
     Affine,
     Bounded,
@@ -369,20 +370,25 @@ def kind_of_inputs(inputs: Any, columns: Sequence[Column] = ()) -> Literal["spar
 class Automatic(AbstractScaler):
     """The scaler for the kind of data (`kind_of_inputs`).
 
-    | data   | scaler                         |
-    |--------|--------------------------------|
-    | sparse | `sparse`                       |
-    | images | `images`                       |
-    | table  | `Columns(numbers, categories)` |
+    | data                           | scaler                         |
+    |--------------------------------|--------------------------------|
+    | sparse, whole and at least 0,  | `counts`                       |
+    | some of them more than 1       |                                |
+    | other sparse data              | `sparse`                       |
+    | images                         | `images`                       |
+    | table                          | `Columns(numbers, categories)` |
     """
 
     numbers: AbstractScaler = NormalScores()
     categories: AbstractScaler = OneHot()
     images: AbstractScaler = Pixels()
     sparse: AbstractScaler = MaxAbs()
+    # Of five sets of reviews, one seed each: LogCounts 14.3 % errors, TfIdf 14.4 %, MaxAbs 15.3 %.
+    counts: AbstractScaler = LogCounts()
 
     def fit(self, inputs: Any, columns: tuple[Column, ...] = ()) -> FittedScaler:
         kind = kind_of_inputs(inputs, columns)
         table: Any = Columns(self.numbers, self.categories)
-        chosen: Any = {"sparse": self.sparse, "images": self.images, "table": table}[kind]
+        sparse = self.counts if kind == "sparse" and are_counts(inputs) else self.sparse
+        chosen: Any = {"sparse": sparse, "images": self.images, "table": table}[kind]
         return chosen.fit(inputs, columns)

@@ -6,8 +6,8 @@ import pytest
 from scipy.sparse import csr_matrix
 from sklearn.feature_extraction.text import TfidfTransformer
 
-from gradwise.data.count_scaling import Binary, LogCounts, TfIdf
-from gradwise.data.scaling import Chain, MaxAbs, NoScaling, Standardise
+from gradwise.data.count_scaling import Binary, LogCounts, TfIdf, are_counts
+from gradwise.data.scaling import Automatic, Chain, MaxAbs, NoScaling, Standardise
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.contracts import AbstractScaler
 from gradwise.specs.dataset import Column
@@ -94,6 +94,17 @@ def test_what_is_no_count_is_refused(wrong: float) -> None:
         TfIdf().fit(spoilt, named)
     with pytest.raises(RequestError, match="rows of counts"):
         TfIdf().fit(np.zeros((3, 4, 5)), ())
+
+
+def test_counts_are_whole_and_at_least_zero_and_not_all_one() -> None:
+    for rows, expected in ((COUNTS, True), (COUNTS > 0, False), (COUNTS / 2, False), (COUNTS - 2, False)):
+        matrix = csr_matrix(rows.astype(float))
+        assert are_counts(matrix) == expected
+        chosen = Automatic().fit(matrix, ())
+        np.testing.assert_allclose(
+            chosen.apply(NEW), (LogCounts() if expected else MaxAbs()).fit(matrix, ()).apply(NEW)
+        )
+    assert not are_counts(csr_matrix((3, 4)))
 
 
 def test_a_scaler_that_moves_zeros_says_so() -> None:
