@@ -358,6 +358,15 @@ def data_memory(result: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n" + _source(result)
 
 
+def sparse(result: dict[str, Any]) -> str:
+    lines = ["| data | trained by | seconds | an epoch, s | test error | at most, MB |", "|---|---|---|---|---|---|"]
+    for run in result["runs"]:
+        told = f"{run['seconds']:.0f} | {run['epoch']:.2f} | {run['error']:.1%} | {run['peak'] / 1e6:,.0f}"
+        named = "100,000 x 1,000,000" if run["set"] == "wide" else run["set"]
+        lines.append(f"| {named} | {run['method']} | {told} |")
+    return "\n".join(lines) + "\n" + _source(result)
+
+
 def profile_cost(result: dict[str, Any]) -> str:
     head = "| `gradwise fit` | processor seconds | `--profile` adds, in pairs | by its own account | if compiled "
     lines = [head + "| wanted |", "|---|---|---|---|---|---|"]
@@ -772,6 +781,7 @@ def check_codes() -> str:
 
 
 TABLES = {
+    "sparse": sparse,
     "few_labels": few_labels,
     "sequences": sequences,
     "larochelle": larochelle,
@@ -860,7 +870,7 @@ def main() -> None:
             HERE.parent / "docs" / f"{name}.md"
             for name in (
                 *("design", "optimisers", "features", "check", "search", "tables", "export", "fit", "images"),
-                "sequences",
+                *("sequences", "sparse"),
             )
         ),
     ):

@@ -26,6 +26,7 @@ from ..specs.dataset import Task
 from ..specs.knobs import is_off, knob
 from ..specs.networks import apply_batch
 from ..specs.priors import Uniform, ZeroOr
+from ..specs.sparse.rows import Rows
 from .hidden_units import HiddenUnits, active, run_with_units, sum_on_units
 from .losses import AbstractLoss
 from .penalties import L1, L2, AbstractRegulariser, sum_on_parameters
@@ -61,7 +62,10 @@ class Supervised(AbstractCriterion):
         total = jnp.sum(batch.weights * losses) / slots + share * self.of_parameters(model)
         return (total + sum_on_units(self.penalties, units, batch.weights) if units else total), terms
 
-    def _forward(self, model: PyTree, inputs: Array, key: Key[Array, ""]) -> tuple[Array, tuple[HiddenUnits, ...]]:
+    def takes_sparse(self) -> bool:
+        return is_off(self.mixup)
+
+    def _forward(self, model: PyTree, inputs: Rows, key: Key[Array, ""]) -> tuple[Array, tuple[HiddenUnits, ...]]:
         """The outputs, and the hidden layers if a penalty reads them: both of one pass."""
         if active(self.penalties):
             return run_with_units(apply_batch, model, inputs, key)
@@ -93,9 +97,7 @@ class Supervised(AbstractCriterion):
         other = jax.vmap(loss.of_members)(outputs, jnp.roll(batch.targets, 1, axis=0))
         return outputs, blend * own + (1.0 - blend) * other, units
 
-    def examples(
-        self, model: PyTree, inputs: Float[Array, "n ..."], targets: Array
-    ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+    def examples(self, model: PyTree, inputs: Rows, targets: Array) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         outputs = apply_batch(model, inputs, None)
         return jax.vmap(self.loss.score)(outputs, targets), jax.vmap(self.loss.loss)(outputs, targets)
 

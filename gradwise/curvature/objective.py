@@ -31,6 +31,7 @@ from ..specs.contracts import AbstractBatches, AbstractCriterion, Batch
 from ..specs.dataset import UNLABELLED, InputLayout
 from ..specs.networks import apply, apply_batch
 from ..specs.schedules import with_noise_of
+from ..specs.sparse.rows import Rows
 
 
 class Examples(eqx.Module):
@@ -39,7 +40,7 @@ class Examples(eqx.Module):
     `layout` says which inputs of a table are numbers, flags and codes of categories, where that is known.
     """
 
-    inputs: Float[Array, "n ..."]
+    inputs: Rows
     targets: Array
     weights: Float[Array, " n"] | None = None
     layout: InputLayout | None = eqx.field(static=True, default=None)

@@ -36,6 +36,55 @@ class Affine(_Noted):
         scaled = (examples - self.shift) / self.scale
         return library.where(library.isnan(scaled), self.middle, scaled)
 
+    def keeps_zeros(self) -> bool:
+        return not np.any(self.shift)
+
+    def map_entries(self, values: np.ndarray, columns: np.ndarray, starts: np.ndarray) -> np.ndarray:
+        scaled = values / (self.scale[columns] if np.ndim(self.scale) else self.scale)
+        middle = self.middle[columns] if np.ndim(self.middle) else self.middle
+        return np.where(np.isnan(scaled), middle, scaled)
+
+
+class WeightedCounts(_Noted):
+    """A function of each count, times the weight of its column; rows then have this `length`, 0 if any.
+
+    `counts` is "raw", "binary" (1), "log" (1 + log n) or "log1p" (log(1 + n)); where there is no count it is 0.
+    """
+
+    weights: np.ndarray
+    counts: str = eqx.field(static=True)
+    length: float = eqx.field(static=True)
+
+    def _weighed(self, counts: Any, weights: Any, library: Any) -> Any:
+        there = counts > 0  # false where it is missing
+        safe = library.where(there, counts, 1.0)
+        value = {
+            "raw": lambda: safe,
+            "binary": lambda: library.ones_like(safe),
+            "log": lambda: 1.0 + library.log(safe),
+            "log1p": lambda: library.log1p(safe),
+        }[self.counts]()
+        return library.where(there, value * weights, 0.0)
+
+    def map(self, examples: Any, library: Any) -> Any:
+        found = self._weighed(examples, self.weights, library)
+        if not self.length:
+            return found
+        squares = library.sum(found * found, axis=-1, keepdims=True)
+        return self.length * found / library.sqrt(library.where(squares > 0, squares, 1.0))
+
+    def keeps_zeros(self) -> bool:
+        return True
+
+    def map_entries(self, values: np.ndarray, columns: np.ndarray, starts: np.ndarray) -> np.ndarray:
+        weights = self.weights[columns] if np.ndim(self.weights) else self.weights
+        found = np.asarray(self._weighed(values, weights, np))
+        if not self.length:
+            return found
+        row = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+        squares = np.bincount(row, found * found, minlength=len(starts) - 1)
+        return self.length * found / np.sqrt(np.where(squares > 0, squares, 1.0))[row]
+
 
 class SmoothlyClipped(_Noted):
     """z = (x - shift) / scale, then z / sqrt(1 + (z / limit)^2), which never reaches `limit`."""
@@ -183,6 +232,14 @@ class Chained(FittedScaler):
         for step in self.steps:
             examples = step.map(examples, library)
         return examples
+
+    def keeps_zeros(self) -> bool:
+        return all(step.keeps_zeros() for step in self.steps)
+
+    def map_entries(self, values: np.ndarray, columns: np.ndarray, starts: np.ndarray) -> np.ndarray:
+        for step in self.steps:
+            values = step.map_entries(values, columns, starts)
+        return values
 
     def layout(self, shape: tuple[int, ...]) -> InputLayout | None:
         return self.steps[-1].layout(shape)

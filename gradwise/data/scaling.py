@@ -58,6 +58,7 @@ from .column_statistics import (
     refuse_infinite,
     spread_of,
 )
+from .count_scaling import LogCounts, are_counts
 from .fitted_scalers import (
     Affine,
     Bounded,
@@ -374,12 +375,13 @@ def kind_of_inputs(inputs: Any, columns: Sequence[Column] = ()) -> Literal["sequ
 class Automatic(AbstractScaler):
     """The scaler for the kind of data (`kind_of_inputs`).
 
-    | data      | scaler                         |
-    |-----------|--------------------------------|
-    | sequences | `Steps(sequences)`             |
-    | sparse    | `sparse`                       |
-    | images    | `images`                       |
-    | table     | `Columns(numbers, categories)` |
+    | data                           | scaler                         |
+    |--------------------------------|--------------------------------|
+    | sequences                      | `sequences` of all steps       |
+    | sparse counts, some above 1    | `counts`                       |
+    | other sparse data              | `sparse`                       |
+    | images                         | `images`                       |
+    | table                          | `Columns(numbers, categories)` |
     """
 
     numbers: AbstractScaler = NormalScores()
@@ -387,11 +389,12 @@ class Automatic(AbstractScaler):
     images: AbstractScaler = Pixels()
     sparse: AbstractScaler = MaxAbs()
     sequences: AbstractScaler = Standardise()
+    counts: AbstractScaler = LogCounts()  # chosen on sets of reviews: docs/sparse.md
 
     def fit(self, inputs: Any, columns: tuple[Column, ...] = ()) -> FittedScaler:
         kind = kind_of_inputs(inputs, columns)
-        table: Any = Columns(self.numbers, self.categories)
         if kind == "sequences":
             return OverSteps(self.sequences.fit(inputs.values, ()))
-        chosen: Any = {"sparse": self.sparse, "images": self.images, "table": table}[kind]
-        return chosen.fit(inputs, columns)
+        sparse = self.counts if kind == "sparse" and are_counts(inputs) else self.sparse
+        table = Columns(self.numbers, self.categories)
+        return {"sparse": sparse, "images": self.images, "table": table}[kind].fit(inputs, columns)

@@ -86,7 +86,7 @@ def _check_same_network(record: Fit, recipe: Recipe, dataset: Dataset) -> None:
     """Raise an error if the recipe no longer fits the parameters or optimiser state to continue from."""
     task = dataset.task
     scaled = record.predictor.scaler.apply(dataset.inputs[:1])
-    layout = record.predictor.scaler.layout(scaled.shape[1:])
+    layout = record.predictor.layout(scaled.shape[1:])
     one = Examples(jnp.asarray(scaled), jnp.zeros(1, jnp.int32), layout=layout)
     _, state = eqx.filter_eval_shape(init, recipe, one, one, outputs=task.outputs, key=keys.from_seed(0))
 

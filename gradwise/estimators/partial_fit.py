@@ -31,7 +31,14 @@ from ..specs.paths import parts, trainable
 from ..specs.recipe import Recipe
 from ..training.interval import advance, judged_model, program_of_run
 from ..training.predictor import Predictor
-from ..training.prepare import CLASS_WEIGHTS, place_examples, refuse_unlabelled, target_units, weights_of_classes
+from ..training.prepare import (
+    CLASS_WEIGHTS,
+    place_examples,
+    refuse_unlabelled,
+    sparse_slots,
+    target_units,
+    weights_of_classes,
+)
 from ..training.state import Problem, State, for_building, for_training, init, refuse_inputs
 
 _COLUMNS = ("age_examples", "train_loss", "train_score")
@@ -115,7 +122,8 @@ def one_pass(
     known = earlier.predictor if earlier else None
     scaler: Any = known.scaler if known else recipe.scaler.fit(dataset.inputs, dataset.columns)
     shift, scale = (known.shift, known.scale) if known else target_units(dataset)
-    train = place_examples(dataset, scaler, (shift, scale), weights_of_classes(class_weight, dataset))
+    slots = sparse_slots(recipe, (dataset,), known.network if known else None)
+    train = place_examples(dataset, scaler, (shift, scale), weights_of_classes(class_weight, dataset), slots)
     classes = task.outputs if task.kind == "classes" else 0
     if earlier is None:
         problem, state = init(recipe, train, train, outputs=task.outputs, classes=classes, key=key)

@@ -36,6 +36,8 @@ from ..specs.networks import Network
 from ..specs.paths import Buffer
 from ..specs.priors import Choice, Uniform, ZeroOr
 from ..specs.schedules import AbstractSchedule, Constant, Noise
+from ..specs.sparse.products import times_table
+from ..specs.sparse.rows import Rows, SparseRows, flat_rows
 from .activations import AbstractActivation, HardTanh, Identity, Rectifier, Sigmoid
 from .initial_weights import AbstractInitial, Glorot, normal
 from .input_stage import AbstractInputStage, Direct, InputStage, LaidOut, stage_width
@@ -119,10 +121,18 @@ def dropped(h: Float[Array, "..."], noise: Noise | None, key: Key[Array, ""] | N
     return jnp.where(kept, h / (1.0 - noise.value), 0.0)
 
 
-class Layer(eqx.Module):
-    """One hidden layer: f(norm(Wx + b)), optionally with dropout and a residual connection."""
+def weighed(weight: Float[Any, "..."], x: Rows, turned: bool) -> Float[Array, " out"]:
+    """Wx; `turned` weights are (in, out), so that what a non-zero of a sparse input reads lies together."""
+    return times_table(x, weight) if turned else weight @ x
 
-    weight: Float[Any, "out in"]
+
+class Layer(eqx.Module):
+    """One hidden layer: f(norm(Wx + b)), optionally with dropout and a residual connection.
+
+    The first layer of sparse rows has `turned` weights, (in, out).
+    """
+
+    weight: Float[Any, "_ _"]  # (out, in), or turned
     bias: Float[Any, " out"]
     norm: LayerNormLayer | BatchNormLayer | None
     activation: Any
@@ -132,36 +142,41 @@ class Layer(eqx.Module):
     absent: Buffer | None = None  # whether the layer is not there at all, where the network may be deeper than it needs
     scale: Buffer | None = None  # on the weights, where the network is parametrised so
 
-    def linear(self, x: Float[Array, " in"]) -> Float[Array, " out"]:
-        """Wx + b."""
-        return scaled(self.weight @ x, self.scale) + self.bias
+    turned: bool = eqx.field(static=True, default=False)
 
-    def activate(self, x: Float[Array, " in"], *, training: bool) -> Float[Array, " out"]:
+    def linear(self, x: Rows) -> Float[Array, " out"]:
+        """Wx + b."""
+        return scaled(weighed(self.weight, x, self.turned), self.scale) + self.bias
+
+    def activate(self, x: Rows, *, training: bool) -> Float[Array, " out"]:
         """Wx + b, normalised."""
         a = self.linear(x)
         if self.norm is None:
             return a
         return self.norm(a, training=training, mask=None if self.mask is None else self.mask.value)
 
-    def __call__(self, x: Float[Array, " in"], *, key: Key[Array, ""] | None) -> Float[Array, " out"]:
+    def __call__(self, x: Rows, *, key: Key[Array, ""] | None) -> Float[Array, " out"]:
         h = dropped(self.activation(self.activate(x, training=key is not None)), self.dropout, key)
         if self.mask is not None:
             h = jnp.where(self.mask.value, h, 0.0)
         if self.absent is not None:
             h = jnp.where(self.absent.value, x, h)
-        return x + h if self.residual else h
+        if self.residual:
+            return h + (x.dense() if isinstance(x, SparseRows) else x)
+        return h
 
 
 class Linear(eqx.Module):
     """The output layer: Wh + b, in the form that the loss expects."""
 
-    weight: Float[Any, "out in"]
+    weight: Float[Any, "_ _"]  # (out, in), or turned
     bias: Float[Any, " out"]
     activation: AbstractActivation
     scale: Buffer | None = None
+    turned: bool = eqx.field(static=True, default=False)
 
-    def __call__(self, x: Float[Array, " in"]) -> Float[Array, " out"]:
-        return self.activation(scaled(self.weight @ x, self.scale) + self.bias)
+    def __call__(self, x: Rows) -> Float[Array, " out"]:
+        return self.activation(scaled(weighed(self.weight, x, self.turned), self.scale) + self.bias)
 
 
 def calibrate_layers(layers: Sequence[Any], h: Float[Array, "n ..."]) -> tuple[tuple[Any, ...], Float[Array, "n ..."]]:
@@ -183,8 +198,8 @@ class MlpNetwork(Network):
     output: Linear
     inputs: InputStage | None = None
 
-    def __call__(self, x: Float[Array, "..."], *, key: Key[Array, ""] | None = None) -> Float[Array, " outputs"]:
-        h = jnp.ravel(x) if self.inputs is None else self.inputs(jnp.ravel(x))
+    def __call__(self, x: Rows, *, key: Key[Array, ""] | None = None) -> Float[Array, " outputs"]:
+        h: Any = x if isinstance(x, SparseRows) else jnp.ravel(x) if self.inputs is None else self.inputs(jnp.ravel(x))
         for number, layer in enumerate(self.layers):
             h = layer(h, key=None if key is None else jr.fold_in(key, number))
         return self.output(h)
@@ -195,12 +210,16 @@ class MlpNetwork(Network):
         return self.layers if self.inputs is None else (self.inputs, *self.layers)
 
     @property
+    def takes_sparse(self) -> bool:
+        return self.layers[0].turned if self.layers else self.output.turned
+
+    @property
     def needs_calibration(self) -> bool:
         return any(isinstance(layer.norm, BatchNormLayer) for layer in self.layers)
 
-    def calibrate(self, inputs: Float[Array, "n ..."]) -> "MlpNetwork":
+    def calibrate(self, inputs: Rows) -> "MlpNetwork":
         """A copy whose batch statistics are those of these inputs, measured layer by layer."""
-        h = inputs.reshape(inputs.shape[0], -1)
+        h = flat_rows(inputs)
         h = h if self.inputs is None else jax.vmap(self.inputs)(h)
         layers, _ = calibrate_layers(self.layers, h)
         return eqx.tree_at(lambda network: network.layers, self, layers)
@@ -274,13 +293,17 @@ class Mlp(AbstractModel):
     def build(self, inputs: tuple[int, ...], outputs: int, *, key: Key[Array, ""]) -> MlpNetwork:
         return build_network(self, self.widths, inputs, outputs, key)
 
+    def takes_sparse(self) -> bool:
+        return isinstance(self.inputs.stage if isinstance(self.inputs, LaidOut) else self.inputs, Direct)
+
     def for_inputs(self, layout: InputLayout | None) -> "Mlp":
         told = isinstance(self.inputs, LaidOut)
-        if layout is None or told or (isinstance(self.inputs, Direct) and not layout.categories):
+        plain = layout is not None and not layout.categories and not layout.sparse
+        if layout is None or told or (isinstance(self.inputs, Direct) and plain):
             return self
         return dataclasses.replace(self, inputs=LaidOut(self.inputs, layout))
 
-    def started(self, network: Any, inputs: Float[Array, "n ..."]) -> Any:
+    def started(self, network: Any, inputs: Rows) -> Any:
         if network.inputs is None:
             return network
         stage = network.inputs.started(inputs.reshape(inputs.shape[0], -1))
@@ -341,6 +364,7 @@ def build_network(
     stage, fan_in = mlp.stage(inputs, key)
     size = fan_in  # of the array
     fan: Any = fan_in  # of the layer
+    turned = mlp.inputs.layout(fan_in).sparse  # what reads the inputs themselves
     present: Any = True
     depth: Any = len(mlp.widths)
     for number, (width, units) in enumerate(zip(mlp.widths, true, strict=True)):
@@ -348,8 +372,9 @@ def build_network(
         weight, bias, scale = draw_layer(mlp, mlp.initial, mlp.activation.gain(), (units, fan), (width, size), draw)
         mask = jnp.arange(width) < units if padded else None
         absent = jnp.asarray(units) == 0 if deeper and number else None
+        weight = weight if mask is None else jnp.where(mask[:, None] & present, weight, 0.0)
         layer = Layer(
-            weight=weight if mask is None else jnp.where(mask[:, None] & present, weight, 0.0),
+            weight=weight.T if turned else weight,
             bias=bias if mask is None else jnp.where(mask, bias, 0.0),
             norm=mlp.normalisation.build(width),
             activation=mlp.activation.units(width),
@@ -358,8 +383,10 @@ def build_network(
             mask=None if mask is None else Buffer(mask),
             scale=scale,
             absent=None if absent is None else Buffer(absent),
+            turned=turned,
         )
         layers.append(layer)
+        turned = False
         below = True if mask is None else mask[None, :]
         if absent is None:
             size, fan, present = width, units, below
@@ -368,4 +395,5 @@ def build_network(
     last = jr.fold_in(key, depth)
     weight, bias, scale = draw_layer(mlp, mlp.output_initial, 1.0, (outputs, fan), (outputs, size), last)
     weight = jnp.where(present, weight, 0.0) if padded else weight
-    return MlpNetwork(tuple(layers), Linear(weight, bias, mlp.output_activation, scale), stage)
+    output = Linear(weight.T if turned else weight, bias, mlp.output_activation, scale, turned)
+    return MlpNetwork(tuple(layers), output, stage)

@@ -21,6 +21,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from ..specs.contracts import AbstractModel
+from ..specs.sparse.rows import Rows
 from .activations import AbstractActivation, Gelu, HardTanh, Identity, Mish, Rectifier, Selu, Sigmoid, Softsign, Tanh
 from .mlp import Mlp, MlpNetwork, NoNorm, build_network
 
@@ -55,7 +56,7 @@ class PaddedMlp(AbstractModel):
         true = [self.true_widths[number] for number in range(len(self.mlp.widths))]
         return build_network(self.mlp, true, inputs, outputs, key, deeper=self.deeper)
 
-    def started(self, network: Any, inputs: Float[Array, "n ..."]) -> Any:
+    def started(self, network: Any, inputs: Rows) -> Any:
         return self.mlp.started(network, inputs)
 
 
@@ -124,9 +125,10 @@ def trimmed(network: MlpNetwork) -> MlpNetwork:
         rows = int(np.asarray(layer.mask.value).sum())
         if layer.absent is not None and rows == 0:
             continue
-        wide = layer.weight.shape[1] if columns is None else columns
+        wide = layer.weight.shape[1] if columns is None else columns  # beyond the first, which may be turned
         norm = jax.tree.map(lambda leaf, n=rows: leaf[:n], layer.norm)
-        weight, bias = _cut(layer.weight, rows, wide), _cut(layer.bias, rows)
+        weight = _cut(layer.weight.T, rows).T if layer.turned else _cut(layer.weight, rows, wide)
+        bias = _cut(layer.bias, rows)
         units = layer.activation
         if isinstance(units, _Selected):
             units = units.choices[int(np.asarray(units.place))]

@@ -42,7 +42,7 @@ from ..training.stopping import Patience
 # Whatever the data, inputs in [0, 1], those beyond the training range too. Ranks are stretched to both ends: ties share
 # the middle of theirs, so that a column of 0 and 1 would otherwise become one of 0.25 and 0.75.
 RANKS = Chain((Uniformise(), UnitRange()))
-SCALER = Automatic(numbers=RANKS, images=UnitRange(together=True), sparse=UnitRange())
+SCALER = Automatic(numbers=RANKS, images=UnitRange(together=True), sparse=UnitRange(), counts=UnitRange())
 STOPPING = Patience(epochs=50.0)
 
 

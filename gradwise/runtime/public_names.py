@@ -27,6 +27,7 @@ _NAMES = {
     "specs.schedules": "AbstractSchedule Constant Noise",
     "specs.sequences": "Sequences",
     "specs.serialisation": "to_json from_json",
+    "specs.sparse.rows": "SparseRows",
     "specs.search_space": "Space Dimension dimension read_space",
     "records.check": "Checked read_checked",
     "records.finding": "Finding",
@@ -47,10 +48,11 @@ _NAMES = {
     "curvature.products": "jacobian_vector hessian_vector gauss_newton_vector hessian_map gauss_newton_map",
     "data.batches": "AbstractOrder Reshuffled ShuffledOnce Fixed Stream",
     "data.category_scaling": "OneHot Categories",
+    "data.count_scaling": "TfIdf Binary LogCounts",
     "data.curriculum": "Curriculum easiest_first",
     "data.fitted_scalers": (
         "Affine SmoothlyClipped Bounded Logarithmic Rooted Interpolated Projection OneOfSeveral FlagsAndCodes Chained "
-        "SideBySide OverSteps"
+        "SideBySide OverSteps WeightedCounts"
     ),
     "data.reading.new_rows": "read_rows",
     "data.reading.read": "ReadRequest read",

@@ -186,7 +186,7 @@ def _within_effort(space: Space, effort: Effort) -> Space:
 def _refuse_unfit(recipe: Recipe, data: EvaluationData) -> None:
     """Raises once if the optimiser cannot use this model or loss, instead of failing every trial."""
     if uses_objective(recipe.optimiser):
-        examples = data.place(recipe.scaler, data.variants[0])
+        examples = data.place(recipe.scaler, data.variants[0], data.slots(recipe))
         outputs = data.train.task.outputs
         eqx.filter_eval_shape(lambda r, e, k: enter(r, *e, outputs=outputs, key=k), recipe, examples, data.key)
 

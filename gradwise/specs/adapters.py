@@ -79,6 +79,9 @@ class OutputCriterion(AbstractCriterion):
         losses = jax.vmap(self.of_output)(apply_batch(model, batch.inputs, key), batch.targets)
         return jnp.sum(batch.weights * losses) / batch.weights.shape[0], {"loss": losses, "score": losses}
 
+    def takes_sparse(self) -> bool:
+        return True
+
     def of_output(self, output: Float[Array, " k"], target: Array) -> Scalar:
         value = self.function(output, target)
         if jnp.shape(value) != ():

@@ -75,6 +75,7 @@ ROWS = {
     "F18": "updates against weights, layers against one",
     "F19": "bias and variance",
     "G1": "the machine",
+    "G2": "sparse inputs",
     "G6": "symbolic inputs and embeddings",
     "H1": "curriculum and continuation",
     "H2": "adaptive rates: global, by layer, neuron or parameter",

@@ -18,6 +18,7 @@ from .dataset import Column, Dataset, InputLayout, Task
 from .fitted_scaler import FittedScaler
 from .knobs import Spec
 from .networks import score_in_chunks
+from .sparse.rows import Rows
 
 
 class Batch(eqx.Module):
@@ -30,7 +31,7 @@ class Batch(eqx.Module):
     of the current update, for schedules.
     """
 
-    inputs: Float[Array, "B ..."]
+    inputs: Rows
     targets: Array
     weights: Float[Array, " B"]
     present: Float[Array, " B"]
@@ -93,15 +94,19 @@ class AbstractModel(Spec):
     def build(self, inputs: tuple[int, ...], outputs: int, *, key: Key[Array, ""]) -> eqx.Module:
         """A network: one example of this shape in, this many outputs out; with `key=None` it is deterministic."""
 
+    def takes_sparse(self) -> bool:
+        """Whether its network reads `SparseRows`, once `for_inputs` has said that they come; else they are dense."""
+        return False
+
     def for_inputs(self, layout: InputLayout | None) -> "AbstractModel":
         """The same model for inputs of this layout; itself where it treats all inputs alike."""
         return self
 
-    def started(self, network: PyTree, inputs: Float[Array, "n ..."]) -> PyTree:
+    def started(self, network: PyTree, inputs: Rows) -> PyTree:
         """The network that `build` made, with what it reads off the training inputs: visible biases, edges of bins."""
         return network
 
-    def check_inputs(self, inputs: Float[Array, "n ..."]) -> None:
+    def check_inputs(self, inputs: Rows) -> None:
         """Refuses inputs that it cannot model, in one line."""
 
 
@@ -123,14 +128,16 @@ class AbstractCriterion(Spec):
         """
 
     @abc.abstractmethod
-    def examples(
-        self, model: PyTree, inputs: Float[Array, "n ..."], targets: Array
-    ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+    def examples(self, model: PyTree, inputs: Rows, targets: Array) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         """The stopping score and the loss of each example, the model deterministic."""
 
     def link(self, output: Float[Array, " k"]) -> Float[Array, " k"]:
         """The prediction that an output stands for: probabilities for classes and labels, numbers as they are."""
         return output
+
+    def takes_sparse(self) -> bool:
+        """Whether it gives inputs to the network and reads them no further, so that they may be `SparseRows`."""
+        return False
 
     def check_task(self, task: Task) -> None:
         """Raises if it cannot learn the task; one that reads targets and says no more learns numbers."""
@@ -143,10 +150,10 @@ class AbstractCriterion(Spec):
     def check_network(self, network: PyTree) -> None:
         """Raises if it cannot train this network, and names a model that it can (`require_methods`)."""
 
-    def check_inputs(self, inputs: Float[Array, "n ..."]) -> None:
+    def check_inputs(self, inputs: Rows) -> None:
         """Raises if the inputs are unsuitable, and names the scaler to use."""
 
-    def begin(self, model: PyTree, inputs: Float[Array, "n ..."], *, key: Key[Array, ""]) -> PyTree:
+    def begin(self, model: PyTree, inputs: Rows, *, key: Key[Array, ""]) -> PyTree:
         """The memory before the first update, such as persistent Markov chains; None where nothing is remembered."""
         return None
 

@@ -39,11 +39,14 @@ class InputLayout:
     A flag is 0 or 1: one-hot categories, then indicators of missing values. `categories` has one entry for each code,
     the number of values that its column has in the training set. A code runs from 0 to size - 1; it is `size` for a
     value that is missing or not in the training set, so that an embedding table has size + 1 rows.
+
+    With `sparse` an example is a `SparseRows`, whose inputs are all numbers.
     """
 
     numbers: int
     flags: int = 0
     categories: tuple[int, ...] = ()
+    sparse: bool = False
 
     @property
     def width(self) -> int:

@@ -9,8 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..runtime.errors import RequestError
 from ..runtime.memory import make_aligned, require_memory, row_blocks
 from .dataset import InputLayout
+from .sparse.rows import canonical
 
 
 class FittedScaler(eqx.Module):
@@ -35,6 +37,14 @@ class FittedScaler(eqx.Module):
         """What the inputs of a scaled example of this shape are: numbers if it is one row; None if it is an image."""
         return InputLayout(numbers=shape[0]) if len(shape) == 1 else None
 
+    def keeps_zeros(self) -> bool:
+        """Whether every 0 stays 0 and nothing moves to another column, so that `map_entries` does the same."""
+        return False
+
+    def map_entries(self, values: np.ndarray, columns: np.ndarray, starts: np.ndarray) -> np.ndarray:
+        """What `map` makes of the entries of sparse rows; those of row i begin at `starts[i]`, the last is the end."""
+        raise RequestError(f"{type(self).__name__} does not keep zeros. Use `MaxAbs` or `TfIdf` for sparse inputs.")
+
     def __call__(self, example: Array) -> Float[Array, "..."]:
         return self.map(jnp.asarray(example, float), jnp).astype(jnp.float32)
 
@@ -50,6 +60,12 @@ class FittedScaler(eqx.Module):
                 done[start : start + len(part)] = part
         assert done is not None
         return done
+
+    def apply_sparse(self, inputs: Any) -> Any:
+        """All rows of a CSR matrix as a CSR matrix, by a scaler that keeps zeros."""
+        inputs = canonical(inputs)
+        values = self.map_entries(np.asarray(inputs.data, np.float64), inputs.indices, inputs.indptr)
+        return type(inputs)((values, inputs.indices, inputs.indptr), shape=inputs.shape)
 
     @staticmethod
     def _room(shape: tuple[int, ...], dtype: Any) -> np.ndarray:

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from ..runtime.errors import RequestError
+from .sparse.rows import Rows
 
 _CHUNK = 4096  # rows scored at once: large enough to be fast, small enough for any validation set
 _NUMBERS = 2**19  # of pictures scored at once: what a layer of filters reads and gives is a hundred times as much
@@ -41,11 +42,16 @@ class Network(eqx.Module):
         return self.hidden_layers[0].weight if self.hidden_layers else None
 
     @property
+    def takes_sparse(self) -> bool:
+        """Whether an example may be a `SparseRows`."""
+        return False
+
+    @property
     def needs_calibration(self) -> bool:
         """Whether it has batch statistics, which `calibrate` measures."""
         return False
 
-    def calibrate(self, inputs: Float[Array, "n ..."]) -> "Network":
+    def calibrate(self, inputs: Rows) -> "Network":
         """A copy whose batch statistics are those of these inputs."""
         return self
 
@@ -70,7 +76,7 @@ def deterministic(model: Any) -> Any:
     return eqx.nn.inference_mode(model) if any(hasattr(node, "inference") for node in nodes) else model
 
 
-def apply(model: Callable[..., Array], example: Array, key: Key[Array, ""] | None) -> Array:
+def apply(model: Callable[..., Array], example: Rows, key: Key[Array, ""] | None) -> Array:
     """Calls a network on one example, with the key where the network takes one; without a key it is deterministic."""
     model = deterministic(model) if key is None else model
     if "key" in inspect.signature(model).parameters:
@@ -78,7 +84,7 @@ def apply(model: Callable[..., Array], example: Array, key: Key[Array, ""] | Non
     return model(example)
 
 
-def apply_batch(model: Callable[..., Array], inputs: Array, key: Key[Array, ""] | None) -> Array:
+def apply_batch(model: Callable[..., Array], inputs: Rows, key: Key[Array, ""] | None) -> Array:
     """Calls a network on many examples, each with a key of its own; `axis_name` lets it see the batch."""
     if key is None:
         return jax.vmap(lambda x: apply(model, x, None), axis_name="batch")(inputs)
@@ -87,7 +93,7 @@ def apply_batch(model: Callable[..., Array], inputs: Array, key: Key[Array, ""] 
 
 
 def score_in_chunks(
-    scores: Callable[[Array, Array], tuple[Array, Array]], inputs: Float[Array, "n ..."], targets: Array
+    scores: Callable[[Any, Array], tuple[Array, Array]], inputs: Rows, targets: Array
 ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
     """Score and loss of every example, in chunks of one shape; the last chunk overlaps the one before."""
     count = inputs.shape[0]
@@ -96,7 +102,8 @@ def score_in_chunks(
 
     def body(number: Array, found: tuple[Array, Array]) -> tuple[Array, Array]:
         start = jnp.minimum(number * chunk, count - chunk)
-        part = scores(*(jax.lax.dynamic_slice_in_dim(rows, start, chunk) for rows in (inputs, targets)))
+        some = jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, chunk), (inputs, targets))
+        part = scores(*some)
         write = jax.lax.dynamic_update_slice_in_dim
         return write(found[0], part[0], start, 0), write(found[1], part[1], start, 0)
 

@@ -107,6 +107,9 @@ def _decode(value: Any, find: Callable[[str], Any], arrays: Mapping[str, Any]) -
         return kind
     fields = {name: _decode(item, find, arrays) for name, item in value.items() if name != "class"}
     known = {field.name for field in dataclasses.fields(kind)}
+    if not issubclass(kind, Spec):  # a file may be older than a field that has a default
+        later = {f.name: f.default for f in dataclasses.fields(kind) if f.default is not dataclasses.MISSING}
+        fields = {**later, **fields}
     if set(fields) - known or (not issubclass(kind, Spec) and known - set(fields)):
         odd = ", ".join(sorted(set(fields) ^ known))
         raise RequestError(f"`{value['class']}` does not match the file; unexpected: {odd}.")

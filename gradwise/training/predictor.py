@@ -8,7 +8,7 @@ The training data is not needed. `model_files` writes it down, `committee` lets 
 import abc
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -21,16 +21,18 @@ from ..runtime.compilation import SMALL, options_for
 from ..runtime.errors import RequestError
 from ..runtime.memory import row_blocks
 from ..specs.contracts import AbstractCriterion
-from ..specs.dataset import Column, Task
+from ..specs.dataset import Column, InputLayout, Task
 from ..specs.fitted_scaler import FittedScaler
-from ..specs.networks import apply_batch
+from ..specs.networks import apply_batch, as_network
 from ..specs.sequences import Sequences, with_steps_of
+from ..specs.sparse.rows import Rows, SparseRows, is_csr, longest_row
 
 _AT_ONCE = 2**23  # numbers that are scaled before networks see them
+_SPARSE_ROWS = 2**13  # of a CSR matrix that are laid out before networks see them
 _CHUNK = 512  # every forward pass has this many rows, so a row's prediction cannot depend on its neighbours
 
 
-def _forward(network: PyTree, rows: Float[Array, "chunk ..."]) -> Float[Array, "chunk k"]:
+def _forward(network: PyTree, rows: Rows) -> Float[Array, "chunk k"]:
     return apply_batch(network, rows, None)
 
 
@@ -46,17 +48,28 @@ def _link(criterion: AbstractCriterion, outputs: Float[Array, "n k"]) -> Float[A
     return jax.vmap(criterion.link)(outputs)
 
 
-def in_chunks(function: Callable[[Array], Any], inputs: Any) -> Any:
+def _slots_for(matrix: Any) -> int:
+    """Slots for the rows of a CSR matrix, one of few numbers: each is a program of its own."""
+    return int(1 << max(3, (longest_row(matrix) - 1).bit_length()))
+
+
+def in_chunks(function: Callable[[Any], Any], inputs: Any) -> Any:
     """What the function gives for all rows, an array or several, in chunks of one shape: one program serves them all.
 
-    The last chunk is filled with copies of a row, on the host, where another number of rows is no other program.
+    The last chunk is filled with copies of a row, on the host, where another number of rows is no other program. Rows
+    may be an array, a `SparseRows`, or a CSR matrix, which becomes one.
     """
+    inputs = SparseRows.of(inputs, _slots_for(inputs)) if is_csr(inputs) else inputs
     parts = []
     for start in range(0, inputs.shape[0], _CHUNK):
-        rows = np.asarray(inputs[start : start + _CHUNK])
-        count = len(rows)
-        rows = np.concatenate([rows, np.broadcast_to(rows[:1], (_CHUNK - count, *rows.shape[1:]))])
-        parts.append(jax.tree.map(lambda leaf, n=count: np.asarray(leaf)[:n], function(jnp.asarray(rows))))
+        count = min(_CHUNK, inputs.shape[0] - start)
+
+        def filled(leaf: Any, start: int = start, count: int = count) -> Array:
+            rows = np.asarray(leaf[start : start + count])
+            return jnp.asarray(np.concatenate([rows, np.broadcast_to(rows[:1], (_CHUNK - count, *rows.shape[1:]))]))
+
+        found = function(jax.tree.map(filled, inputs))
+        parts.append(jax.tree.map(lambda leaf, n=count: np.asarray(leaf)[:n], found))
     return jax.tree.map(lambda *leaves: np.concatenate(leaves, dtype=np.float64), *parts)
 
 
@@ -65,6 +78,22 @@ def outputs_of(network: PyTree, inputs: Any) -> np.ndarray:
     forward = _forward_program()
     found: np.ndarray = in_chunks(lambda rows: forward(network, rows), inputs)
     return found
+
+
+def reads_sparse(network: PyTree, scaler: FittedScaler, inputs: Any) -> bool:
+    """Whether a network reads these raw inputs as sparse rows."""
+    return is_csr(inputs) and scaler.keeps_zeros() and as_network(network).takes_sparse
+
+
+def _sparse_blocks(rows: Any) -> Iterator[Any]:
+    """Some rows of a CSR matrix at a time, whatever its width."""
+    for start in range(0, rows.shape[0], _SPARSE_ROWS):
+        yield rows[start : start + _SPARSE_ROWS]
+
+
+def scaled_for(network: PyTree, scaler: FittedScaler, inputs: Any) -> Any:
+    """Raw inputs scaled for this network, which it may read as sparse rows."""
+    return scaler.apply_sparse(inputs) if reads_sparse(network, scaler, inputs) else scaler.apply(inputs)
 
 
 class AbstractPredictor(abc.ABC):
@@ -108,6 +137,12 @@ class Predictor(AbstractPredictor):
         inputs = self.scaler.apply(np.zeros((1, *self.shape)))
         return int(eqx.filter_eval_shape(apply_batch, self.network, inputs, None).shape[1])
 
+    def layout(self, shape: tuple[int, ...]) -> InputLayout | None:
+        """What the network was built for: the layout of scaled examples of this shape."""
+        told = self.scaler.layout(shape)
+        sparse = as_network(self.network).takes_sparse
+        return dataclasses.replace(told, sparse=True) if told is not None and sparse else told
+
     def from_outputs(self, outputs: np.ndarray) -> np.ndarray:
         """Probabilities for classes and labels, numbers in the target's own units; without a target, the features."""
         if self.task.kind in ("numbers", "inputs"):
@@ -130,10 +165,16 @@ def outputs_of_each(members: Sequence[Predictor], rows: Any) -> list[np.ndarray]
     for scaler in {id(member.scaler): member.scaler for member in members}.values():
         alike = [place for place, member in enumerate(members) if member.scaler is scaler]
         blocks: list[list[np.ndarray]] = [[] for _ in alike]
-        for _, block in row_blocks(rows, _AT_ONCE):
-            scaled = scaler.apply(block)
+        sparse = all(reads_sparse(members[place].network, scaler, rows) for place in alike)
+        for block in _sparse_blocks(rows) if sparse else (block for _, block in row_blocks(rows, _AT_ONCE)):
+            dense: Any = None
             for place, pieces in zip(alike, blocks, strict=True):
-                pieces.append(outputs_of(members[place].network, scaled))
+                network = members[place].network
+                if reads_sparse(network, scaler, block):
+                    pieces.append(outputs_of(network, scaler.apply_sparse(block)))
+                    continue
+                dense = scaler.apply(block) if dense is None else dense
+                pieces.append(outputs_of(network, dense))
         found |= {place: np.concatenate(pieces) for place, pieces in zip(alike, blocks, strict=True)}
     return [found[place] for place in range(len(members))]
 

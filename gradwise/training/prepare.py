@@ -1,5 +1,7 @@
 """From a part of the data to examples on the device: scaled, in the network's units, weighted."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,10 +13,15 @@ from jaxtyping import Array, Key
 from ..curvature.objective import Examples
 from ..runtime import memory
 from ..runtime.errors import RequestError
+from ..specs.adapters import as_criterion, as_model
 from ..specs.contracts import AbstractCriterion, AbstractSplit
 from ..specs.dataset import Classes, Dataset
 from ..specs.fitted_scaler import FittedScaler
+from ..specs.networks import as_network
+from ..specs.recipe import Recipe
 from ..specs.sequences import Sequences
+from ..specs.sparse.rows import SparseRows, as_csr, is_csr, longest_row
+from .state import uses_objective
 
 _WEIGHTLESS = "all sample weights of the {} are 0: some must be positive."
 CLASS_WEIGHTS = str | dict[Any, float] | None
@@ -147,15 +154,44 @@ def padded_examples(examples: Examples, multiple: int) -> Examples:
     rows = np.where(slots < count, slots, 0)
     weights = np.ones(count, np.float32) if examples.weights is None else np.asarray(examples.weights)
     counted = np.where(slots < count, weights[rows], np.float32(0.0))
-    inputs, targets = np.asarray(examples.inputs)[rows], np.asarray(examples.targets)[rows]
-    return replace(examples, inputs=jnp.asarray(inputs), targets=jnp.asarray(targets), weights=jnp.asarray(counted))
+    padded: tuple[Any, Any] = jax.tree.map(
+        lambda leaf: jnp.asarray(np.asarray(leaf)[rows]), (examples.inputs, examples.targets)
+    )
+    return replace(examples, inputs=padded[0], targets=padded[1], weights=jnp.asarray(counted))
+
+
+_LEAST_SPARSE = 16  # numbers for each non-zero: where there are fewer, dense rows are as small and as fast
+
+
+def sparse_slots(recipe: Recipe, parts: Sequence[Dataset | None], network: Any = None) -> int:
+    """The slots of a row if these parts of the data are trained on as `SparseRows`; 0 if as dense rows.
+
+    They are where the data are sparse, dense rows would take more memory, and every part of the recipe reads them so. A
+    `network` to go on from decides alone.
+    """
+    inputs = [part.inputs for part in parts if part is not None]
+    longest = max(longest_row(each) if is_csr(each) else int(each.shape[-1]) for each in inputs)
+    if network is not None:
+        return max(1, longest) if as_network(network).takes_sparse else 0
+    first = inputs[0]
+    if not is_csr(first) or 2 * longest > first.shape[1] or _LEAST_SPARSE * first.nnz > math.prod(first.shape):
+        return 0
+    able = as_model(recipe.model).takes_sparse() and as_criterion(recipe.criterion).takes_sparse()
+    return max(1, longest) if able and not uses_objective(recipe.optimiser) else 0
+
+
+def scale_rows(inputs: Any, scaler: FittedScaler, slots: int) -> Any:
+    """Scaled inputs on the host: dense, or with `slots` as `SparseRows` with so many slots at least."""
+    if not slots or not scaler.keeps_zeros():
+        memory.check_memory(inputs)
+        return scaler.apply(inputs)
+    return SparseRows.of(scaler.apply_sparse(as_csr(inputs)), slots)
 
 
 def place_examples(
-    part: Dataset, scaler: FittedScaler, units: tuple[np.ndarray, np.ndarray], by_class: Any
+    part: Dataset, scaler: FittedScaler, units: tuple[np.ndarray, np.ndarray], by_class: Any, slots: int = 0
 ) -> Examples:
-    """A part on the device, scaled."""
-    memory.check_memory(part.inputs)
+    """A part on the device, scaled; with `slots` as sparse rows, if the scaler keeps zeros."""
     targets = part.targets
     if part.task.kind == "numbers":
         targets = ((targets - units[0]) / units[1]).astype(np.float32)
@@ -164,10 +200,10 @@ def place_examples(
     else:
         targets = targets.astype(np.int32)
     weights = _weights(part, by_class)
-    inputs = jax.device_put(scaler.apply(part.inputs))  # its own array: a processor takes it as it is, uncopied
-    return Examples(
-        inputs,
-        jnp.asarray(targets),
-        None if weights is None else jnp.asarray(weights),
-        scaler.layout(inputs.shape[1:]),
-    )
+    # An array of its own: a processor takes it as it is, uncopied.
+    inputs = jax.device_put(scale_rows(part.inputs, scaler, slots))
+    layout = scaler.layout(inputs.shape[1:])
+    if isinstance(inputs, SparseRows):
+        assert layout is not None, "sparse rows are rows"
+        layout = replace(layout, sparse=True)
+    return Examples(inputs, jnp.asarray(targets), None if weights is None else jnp.asarray(weights), layout)

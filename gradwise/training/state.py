@@ -10,7 +10,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key, PyTree
+from jaxtyping import Array, Int, Key, PyTree
 
 from ..curvature.objective import Examples, Objective, count_seen, gather
 from ..runtime import keys
@@ -20,6 +20,7 @@ from ..specs.contracts import AbstractOptimiser, Batch
 from ..specs.paths import parts, replace, trainable
 from ..specs.recipe import Recipe
 from ..specs.schedules import AbstractSchedule
+from ..specs.sparse.rows import Rows
 from ..tracing.example_accounts import Accounts
 from ..tracing.flow_monitor import FlowMonitor, Looks
 
@@ -105,9 +106,7 @@ class State(eqx.Module):
     accounts: Accounts | None = None
 
 
-def start(
-    recipe: Recipe, inputs: Float[Array, "n ..."], outputs: int, sizes: tuple[int, int], key: Key[Array, ""]
-) -> tuple[State, Any]:
+def start(recipe: Recipe, inputs: Rows, outputs: int, sizes: tuple[int, int], key: Key[Array, ""]) -> tuple[State, Any]:
     """The state before the first update, and the network it belongs to."""
     traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((recipe, inputs, key)))
     program = _start if traced else _start_program()  # compiler options are for the outermost program alone
@@ -122,7 +121,7 @@ def _start_program() -> Any:
 
 
 def _start(
-    recipe: Recipe, inputs: Float[Array, "n ..."], outputs: int, sizes: tuple[int, int], key: Key[Array, ""]
+    recipe: Recipe, inputs: Rows, outputs: int, sizes: tuple[int, int], key: Key[Array, ""]
 ) -> tuple[State, Any]:
     network = recipe.model.build(inputs.shape[1:], outputs, key=keys.named(key, "model"))
     recipe.criterion.check_network(network)

@@ -31,6 +31,7 @@ from ..specs.adapters import as_criterion
 from ..specs.dataset import Dataset
 from ..specs.fitted_scaler import FittedScaler
 from ..specs.recipe import Recipe
+from ..specs.sparse.rows import on_host
 from ..tracing.flow_monitor import flow_of
 from ..tracing.phase_clock import phase
 from . import checkpoint
@@ -44,6 +45,7 @@ from .prepare import (
     padded_examples,
     place_examples,
     refuse_unlabelled,
+    sparse_slots,
     split_labelled,
     target_units,
     weights_of_classes,
@@ -71,7 +73,7 @@ def _predictor(ready: "_Prepared", problem: Problem, state: State, dataset: Data
     criterion = problem.recipe.criterion
     temperature = 1.0
     if dataset.task.kind == "classes":
-        outputs = outputs_of(network, np.asarray(problem.valid.inputs)[:validated])
+        outputs = outputs_of(network, on_host(problem.valid.inputs)[:validated])
         temperature = fit_temperature(criterion, outputs, np.asarray(problem.valid.targets)[:validated])
     return Predictor(
         ready.scaler, network, criterion, temperature, *ready.units, dataset.task, dataset.columns, dataset.shape
@@ -112,7 +114,8 @@ def _prepare(
         scaler = warm.predictor.scaler if warm else recipe.scaler.fit(train.inputs, train.columns)
         units = (warm.predictor.shift, warm.predictor.scale) if warm else target_units(train)
         weighted = ((train, by_class), (valid, judged))
-        learned, chosen_by = (place_examples(part, scaler, units, weights) for part, weights in weighted)
+        slots = sparse_slots(recipe, (train, valid, test), warm.predictor.network if warm else None)
+        learned, chosen_by = (place_examples(part, scaler, units, weights, slots) for part, weights in weighted)
     if recipe.split.bucket() > 1:
         chosen_by = padded_examples(chosen_by, recipe.split.bucket())
     memory.give_back()  # what splitting and scaling are done with
@@ -200,7 +203,7 @@ def train(
     memory.give_back()  # what training is done with
     with phase("measurement"):
         predictor = _predictor(ready, problem, state, dataset)
-        scaled = {"train": problem.train.inputs, "valid": np.asarray(problem.valid.inputs)[: len(ready.valid)]}
+        scaled = {"train": problem.train.inputs, "valid": on_host(problem.valid.inputs)[: len(ready.valid)]}
         del problem  # the scaled sets are freed as each is measured
         measured = measure_features if criterion.learns_from == "inputs" else measure_parts
         metrics, evidence, ends, predictions = measured(predictor, scaled, ready.sets, metric)

@@ -15,6 +15,7 @@ from sklearn.preprocessing import MaxAbsScaler, QuantileTransformer, StandardSca
 
 from gradwise.data import column_statistics, scaling
 from gradwise.data.category_scaling import Categories, OneHot
+from gradwise.data.count_scaling import LogCounts
 from gradwise.data.scaling import (
     Automatic,
     Chain,
@@ -563,7 +564,8 @@ def test_automatic_follows_the_kind_of_data():
     same(bytes_.astype(float).reshape(30, 8, 8), (), Pixels())
     same(bytes_.astype(float), (), NormalScores())
     same(bytes_[:, :16], (), NormalScores())  # a table of small numbers, not an image
-    same(csr_matrix(bytes_.astype(float)), (), MaxAbs())
+    same(csr_matrix(bytes_.astype(float)), (), LogCounts())
+    same(csr_matrix(bytes_ / 2.0), (), MaxAbs())
     same(with_gaps(), (), Columns(numbers=NormalScores()))
     same(ROWS, MIXED, Columns(numbers=NormalScores()))
 

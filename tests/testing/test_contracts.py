@@ -13,6 +13,7 @@ import pytest
 import gradwise.criteria
 import gradwise.data.batches
 import gradwise.data.category_scaling
+import gradwise.data.count_scaling
 import gradwise.data.scaling
 import gradwise.data.sequence_scaling
 import gradwise.models
@@ -105,6 +106,7 @@ SPECS = [
         gradwise.criteria,
         gradwise.data.batches,
         gradwise.data.category_scaling,
+        gradwise.data.count_scaling,
         gradwise.data.scaling,
         gradwise.data.sequence_scaling,
         gradwise.models,

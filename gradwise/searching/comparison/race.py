@@ -329,7 +329,7 @@ def race(
     if seeds < 1:
         raise RequestError(f"a race needs at least one seed; got {seeds}.")
     several = entrants(recipe, methods, len(data.train))
-    track = _Track(data, *data.place(recipe.scaler), seconds, stop)
+    track = _Track(data, *data.place(recipe.scaler, slots=data.slots(recipe)), seconds, stop)
     tuning: list[_Run] = []
     for place, entrant in enumerate(several):
         if entrant.rate_path is not None:

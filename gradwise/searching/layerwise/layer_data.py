@@ -70,7 +70,11 @@ class LayerData:
             self._codes[number] = train, valid
         return self._codes[number]
 
-    def place(self, spec: AbstractScaler, variant: Variant = WHOLE) -> tuple[Examples, Examples]:
+    def slots(self, recipe: Recipe) -> int:
+        """None: layers learn from dense rows."""
+        return 0
+
+    def place(self, spec: AbstractScaler, variant: Variant = WHOLE, slots: int = 0) -> tuple[Examples, Examples]:
         """The examples of a job. They were scaled when they were split."""
         if variant[0] == "codes":
             train, valid = self.codes(variant[1])

@@ -139,18 +139,18 @@ class DeviceRunner:
 
     def _placed(self, job: Job) -> tuple[Any, tuple[Examples, Examples]]:
         """The examples of a job, and what tells them from others; those of all folds where they train together."""
-        spec = job.recipe.scaler
-        mark = (program_signature(spec), _static(spec), job.variant)
-        whole = (*mark[:2], ("folds", self.data.dealt))
+        spec, slots = job.recipe.scaler, self.data.slots(job.recipe)
+        mark = (program_signature(spec), _static(spec), slots, job.variant)
+        whole = (*mark[:3], ("folds", self.data.dealt))
         if self.slots.together and job.variant[0] == "fold" and whole not in self._examples:
-            folds = [self.data.place(spec, ("fold", number)) for number in range(self.data.dealt)]
+            folds = [self.data.place(spec, ("fold", number), slots) for number in range(self.data.dealt)]
             stacked = stack_folds(folds)
             if stacked is not None:
                 self._examples[whole] = stacked
         if whole in self._examples:
             return whole, self._examples[whole]
         if mark not in self._examples:
-            self._examples[mark] = self.data.place(spec, job.variant)
+            self._examples[mark] = self.data.place(spec, job.variant, slots)
         return mark, self._examples[mark]
 
     def _prepared(self, job: Job, train: Examples) -> Recipe:

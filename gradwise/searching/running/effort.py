@@ -65,7 +65,7 @@ class Effort:
 
 def training_seconds(recipe: Recipe, data: EvaluationData) -> float:
     """About how long one network trains on one core."""
-    train, valid = data.place(recipe.scaler, data.variants[0])
+    train, valid = data.place(recipe.scaler, data.variants[0], data.slots(recipe))
     outputs = data.train.task.outputs
     _, state = eqx.filter_eval_shape(
         lambda r, t, v, k: enter(r, t, v, outputs=outputs, key=k), recipe, train, valid, data.key

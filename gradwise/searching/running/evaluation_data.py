@@ -33,6 +33,7 @@ from ...training.prepare import (
     CLASS_WEIGHTS,
     is_trained_on,
     place_examples,
+    sparse_slots,
     split_labelled,
     target_units,
     weights_of_classes,
@@ -77,7 +78,9 @@ class JobData(Protocol):
     @property
     def final_variants(self) -> tuple[Variant, ...]: ...
 
-    def place(self, spec: AbstractScaler, variant: Variant = WHOLE) -> tuple[Examples, Examples]: ...
+    def slots(self, recipe: Recipe) -> int: ...
+
+    def place(self, spec: AbstractScaler, variant: Variant = WHOLE, slots: int = 0) -> tuple[Examples, Examples]: ...
 
 
 def scale_of(recipe: Recipe, train: Dataset, metric: str = "") -> ScoreScale:
@@ -233,13 +236,19 @@ class EvaluationData:
         seen[random.permutation(width)[: max(1, round(_INPUT_SHARE * width))]] = 1.0
         return SelectedInputs(fitted, seen.reshape(shape))
 
-    def place(self, spec: AbstractScaler, variant: Variant = WHOLE) -> tuple[Examples, Examples]:
-        """Training and validation examples on the device."""
+    def slots(self, recipe: Recipe) -> int:
+        """The slots of a row if the recipe trains on sparse rows; 0 if on dense ones. The same for every variant."""
+        return sparse_slots(recipe, (self.train, self.valid, self.test))
+
+    def place(self, spec: AbstractScaler, variant: Variant = WHOLE, slots: int = 0) -> tuple[Examples, Examples]:
+        """Training and validation examples on the device, as sparse rows of so many `slots`, or dense."""
         train, valid = self.parts(variant)
         scaler = self.scaler(spec, variant)
         by_class = weights_of_classes(self.class_weight, self.train)
         judged = self._judging_weights(valid)
-        return place_examples(train, scaler, self.units, by_class), place_examples(valid, scaler, self.units, judged)
+        weighted = ((train, by_class), (valid, judged))
+        placed = [place_examples(part, scaler, self.units, weights, slots) for part, weights in weighted]
+        return placed[0], placed[1]
 
     def as_judged(self, recipe: Recipe) -> Recipe:
         """The recipe as it is trained: where the study chooses features by a linear probe, that judges it."""

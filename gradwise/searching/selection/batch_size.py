@@ -136,7 +136,7 @@ def batch_size_jobs(
 
 def seconds_per_update(recipe: Recipe, data: EvaluationData) -> float:
     """How long one update takes for one network alone, here and now."""
-    train, valid = data.place(recipe.scaler)
+    train, valid = data.place(recipe.scaler, slots=data.slots(recipe))
     outputs = data.train.task.outputs
     member, state = enter(recipe, train, valid, outputs=outputs, key=keys.of_trial(data.key, 0))
     updates = max(16, _TIMED_EXAMPLES // recipe.batches.size)

@@ -34,7 +34,7 @@ from ...specs.fitted_scaler import FittedScaler
 from ...specs.recipe import Recipe
 from ...specs.serialisation import to_plain
 from ...training.committee import Committee, committee_of, mean_prediction
-from ...training.predictor import Predictor, fit_temperature, outputs_of
+from ...training.predictor import Predictor, fit_temperature, outputs_of, scaled_for
 from ...training.prepare import place_examples, weights_of_classes
 from ..running.evaluation_data import WHOLE, EvaluationData, Variant
 from ..storage.network_store import TrainedTrial
@@ -67,7 +67,7 @@ class Scalers:
     def __init__(self, data: EvaluationData):
         self.data = data
         self._fitted: dict[tuple[str, Variant], FittedScaler] = {}
-        self._tests: dict[tuple[str, Variant], Examples] = {}
+        self._tests: dict[tuple[str, Variant, int], Examples] = {}
 
     def _mark(self, recipe: Recipe, variant: Variant) -> tuple[str, Variant]:
         same = variant if variant[0] in {"bag", "inputs", "fold"} else WHOLE
@@ -81,13 +81,14 @@ class Scalers:
 
     def test(self, recipe: Recipe, variant: Variant) -> Examples:
         """The test set as validation sets are: scaled, in the network's units, weighted."""
-        mark, data = self._mark(recipe, variant), self.data
+        mark, data = (*self._mark(recipe, variant), self.data.slots(recipe)), self.data
         assert data.test is not None
         if mark not in self._tests:
             balanced = data.metric in BALANCED
             weights = weights_of_classes("balanced", data.test) if balanced else None
             weights = weights if balanced else weights_of_classes(data.class_weight, data.train)
-            self._tests[mark] = place_examples(data.test, self.fitted(recipe, variant), data.units, weights)
+            scaler, slots = self.fitted(recipe, variant), data.slots(recipe)
+            self._tests[mark] = place_examples(data.test, scaler, data.units, weights, slots)
         return self._tests[mark]
 
 
@@ -123,9 +124,9 @@ def _trained(kept: TrainedTrial, data: EvaluationData, scalers: Scalers) -> _Tra
         outputs = np.zeros((len(part), task.outputs))
         for network, scaler, variant in zip(networks, fitted, kept.variants, strict=True):
             rows = data.judged_rows(variant)
-            outputs[rows] = outputs_of(network, scaler.apply(part.inputs[rows]))
+            outputs[rows] = outputs_of(network, scaled_for(network, scaler, part.inputs[rows]))
     else:
-        outputs = outputs_of(networks[0], fitted[0].apply(part.inputs))
+        outputs = outputs_of(networks[0], scaled_for(networks[0], fitted[0], part.inputs))
     temperature = fit_temperature(criterion, outputs, np.asarray(part.targets)) if task.kind == "classes" else 1.0
     about = (
         criterion,

@@ -147,7 +147,7 @@ class Evolution:
 
     def __init__(self, space: Space, data: EvaluationData, *, size: int, intervals: int, first: int = 0):
         self.space, self.data, self.first, self.size, self.intervals = space, data, first, size, intervals
-        self.train, self.valid = data.place(space.recipe.scaler)
+        self.train, self.valid = data.place(space.recipe.scaler, slots=data.slots(space.recipe))
         points = [space.recipe_at(random_point(space, first + slot, data.key)) for slot in range(size)]
         self.knobs = [{path: float(get(recipe, path)) for path in space.paths} for recipe in points]
         entered = [self._enter(slot, recipe) for slot, recipe in enumerate(points)]
