@@ -309,7 +309,7 @@ class Mlp(AbstractModel):
         stage = network.inputs.started(inputs.reshape(inputs.shape[0], -1))
         return eqx.tree_at(lambda one: one.inputs, network, stage)
 
-    def check_inputs(self, inputs: Float[Array, "n ..."]) -> None:
+    def check_inputs(self, inputs: Rows) -> None:
         if inputs.ndim == 3 and jnp.isnan(inputs[:, -1]).all(-1).any():
             raise RequestError(
                 "the inputs are sequences, with NaN beyond their ends, which `Mlp` cannot read. Use `Recurrent`."
