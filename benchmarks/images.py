@@ -69,6 +69,7 @@ def main() -> None:
     parser.add_argument("--out", default=str(HERE / "results" / "images.json"))
     chosen = parser.parse_args()
     rows = kept(Path(chosen.out))
+    command = "python " + shlex.join(["benchmarks/images.py", *sys.argv[1:]])
     for name in chosen.sets:
         whole = read(name, ReadRequest())
         dataset = dataclasses.replace(whole.take(np.arange(min(chosen.rows, len(whole)))), test=whole.test)
@@ -78,7 +79,7 @@ def main() -> None:
             found = [measure(recipe, dataset, seed) for seed in range(chosen.seeds)]
             errors, seconds = zip(*found, strict=True)
             about: dict[str, Any] = {"set": name, "network": label, "rows": len(dataset), "errors": errors}
-            about |= {"seconds": float(np.mean(seconds)), "predicted": len(whole.test or ())}
+            about |= {"seconds": float(np.mean(seconds)), "predicted": len(whole.test or ()), "command": command}
             rows[name, label] = about
             print(json.dumps(about), flush=True)
     device = jax.devices()[0]
@@ -86,7 +87,6 @@ def main() -> None:
         "rows": [rows[key] for key in sorted(rows)],
         "machine": f"{platform.machine()}, {device.device_kind}",
         "date": time.strftime("%Y-%m-%d"),
-        "command": "python " + shlex.join(["benchmarks/images.py", *sys.argv[1:]]),
     }
     Path(chosen.out).write_text(json.dumps(result, indent=1) + "\n")
 

@@ -148,7 +148,8 @@ def images(result: dict[str, Any]) -> str:
         lines.append(
             f"| {row['set']} | {row['rows']:,} | {row['network']} | {mean:.2%} ({seeds}) | {row['seconds']:.0f} |"
         )
-    return "\n".join(lines) + "\n" + _source(result)
+    commands = "`, `".join(dict.fromkeys(row["command"] for row in result["rows"]))
+    return "\n".join(lines) + "\n" + _source({**result, "command": commands})
 
 
 def defaults_quality(result: dict[str, Any]) -> str:
