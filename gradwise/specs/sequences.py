@@ -150,7 +150,7 @@ def is_list_of_sequences(data: Any) -> bool:
     """Whether a list holds arrays that differ in length and so make no array."""
     if not isinstance(data, list | tuple) or len(data) < 2:
         return False
-    shapes = [getattr(one, "shape", ()) for one in data]
+    shapes: list[tuple[int, ...]] = [getattr(one, "shape", ()) for one in data]
     return all(len(shape) in (1, 2) for shape in shapes) and len({shape[0] for shape in shapes}) > 1
 
 
