@@ -147,12 +147,11 @@ class Sequences:
 
 
 def is_list_of_sequences(data: Any) -> bool:
-    """Whether a list holds arrays, or lists of numbers, that differ in length and so make no array."""
+    """Whether a list holds arrays that differ in length and so make no array."""
     if not isinstance(data, list | tuple) or len(data) < 2:
         return False
-    if not all(isinstance(one, list | tuple | np.ndarray) or hasattr(one, "__array__") for one in data):
-        return False
-    return len({np.shape(one)[:1] if hasattr(one, "shape") else (len(one),) for one in data}) > 1
+    shapes: list[tuple[int, ...]] = [getattr(one, "shape", ()) for one in data]
+    return all(len(shape) in (1, 2) for shape in shapes) and len({shape[0] for shape in shapes}) > 1
 
 
 def summary_names(sequences: Sequences) -> tuple[str, ...]:

@@ -62,7 +62,8 @@ def test_a_sequence_is_known_again_whatever_its_room() -> None:
 
 def test_a_list_of_like_lengths_stays_an_array() -> None:
     assert is_list_of_sequences(_arrays())
-    assert is_list_of_sequences([[1.0, 2.0], [3.0]])
+    assert is_list_of_sequences([np.zeros(2), np.zeros(3)])
+    assert not is_list_of_sequences([[1.0, 2.0], [3.0]])  # lists may be anything: arrays are meant
     assert not is_list_of_sequences([[1.0, 2.0], [3.0, 4.0]])
     assert not is_list_of_sequences(np.zeros((3, 2)))
     assert not is_list_of_sequences([1.0, 2.0])
