@@ -4,8 +4,8 @@
 
 Each training is a process of its own; its peak is what the system says that it held at most (`ru_maxrss`), data and
 libraries included. All networks have one hidden layer of 64 units, mini-batches of 64 and as many epochs; seconds are
-those of the whole fit, compilation included, and of an epoch without it. The last line is 100,000 rows of 1,000,000 columns with
-100 non-zeros each, of which dense 32-bit numbers would be 400 GB.
+those of the whole fit, compilation included, and of an epoch without it. The last line is 100,000 rows of 1,000,000
+columns with 100 non-zeros each, of which dense 32-bit numbers would be 400 GB.
 """
 
 import argparse

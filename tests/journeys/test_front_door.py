@@ -290,7 +290,7 @@ def test_what_is_no_data_is_refused_in_one_line() -> None:
     X, y = np.zeros((9, 2)), np.arange(9) % 2
     with pytest.raises(RequestError, match=r"the data come first: gw\.fit\(data, recipe=recipe"):
         gw.fit(gw.defaults.classification(), gw.read("iris"))
-    for data in (None, object(), [[1, 2], "three"]):
+    for data in (None, object(), [[1, 2], [3]]):
         with pytest.raises(RequestError, match="pass a path, a named set, a data frame"):
             gw.fit(data)
     with pytest.raises(RequestError, match="9 rows of inputs, but target `y` has 8 values"):
