@@ -1,7 +1,6 @@
 """The data of a request and the recipe to train on them, both validated before anything is created or trained."""
 
 import dataclasses
-import math
 from typing import Any
 
 import equinox as eqx
@@ -25,15 +24,15 @@ from ..records.evidence.fit_evidence import FitEvidence
 from ..records.finding import Finding
 from ..runtime import keys, memory
 from ..runtime.errors import RequestError
-from ..specs.adapters import as_criterion, as_model
+from ..specs.adapters import as_criterion
 from ..specs.contracts import AbstractCriterion
 from ..specs.dataset import Dataset
-from ..specs.paths import knobs, trainable
+from ..specs.paths import knobs
 from ..specs.recipe import Recipe
 from ..training.committee import Committee
 from ..training.predictor import AbstractPredictor
 from ..training.prepare import CLASS_WEIGHTS, is_trained_on, refuse_unlabelled, split_labelled, weights_of_classes
-from ..training.state import with_room
+from ..training.state import count_network
 from .pretraining import (
     check_layers,
     check_varied,
@@ -70,18 +69,8 @@ def trained_model(recipe: Any) -> Any:
 
 
 def count_state(recipe: Any, shape: tuple[int, ...], outputs: int, examples: int) -> tuple[int, int]:
-    """The number of parameters and the bytes of the training state, without allocating either."""
-
-    def start(key: Any) -> Any:
-        parameters, _ = trainable(as_model(trained_model(recipe)).build(shape, outputs, key=key))
-        return parameters, with_room(recipe.optimiser, examples).build().init(parameters)
-
-    def size(tree: Any, bytes_each: bool) -> int:
-        return sum(math.prod(a.shape) * (a.dtype.itemsize if bytes_each else 1) for a in jax.tree.leaves(tree))
-
-    parameters, optimiser = eqx.filter_eval_shape(start, jax.eval_shape(lambda: jax.random.key(0)))
-    # Parameters, their gradient and the best ones so far, and what the optimiser remembers.
-    return size(parameters, False), 3 * size(parameters, True) + size(optimiser, True)
+    """The number of parameters and the bytes of the training state of the network that is trained in the end."""
+    return count_network(trained_model(recipe), recipe.optimiser, shape, outputs, examples)
 
 
 def _smaller(recipe: Any) -> str:

@@ -21,7 +21,7 @@ from ..specs.networks import as_network
 from ..specs.recipe import Recipe
 from ..specs.sequences import Sequences
 from ..specs.sparse.rows import SparseRows, as_csr, is_csr, longest_row
-from .state import uses_objective
+from .state import count_network, uses_objective
 
 _WEIGHTLESS = "all sample weights of the {} are 0: some must be positive."
 CLASS_WEIGHTS = str | dict[Any, float] | None
@@ -178,6 +178,14 @@ def sparse_slots(recipe: Recipe, parts: Sequence[Dataset | None], network: Any =
         return 0
     able = as_model(recipe.model).takes_sparse() and as_criterion(recipe.criterion).takes_sparse()
     return max(1, longest) if able and not uses_objective(recipe.optimiser) else 0
+
+
+def refuse_large_network(recipe: Recipe, dataset: Dataset, rows: int) -> None:
+    """Refuses a network that does not fit into memory: sparse rows may have more columns than dense ones ever could."""
+    given = (recipe.model, recipe.optimiser, dataset.shape, dataset.task.outputs, rows)
+    parameters, needed = count_network(*given)
+    what = f"the network has {parameters:,} parameters, and training needs"
+    memory.require_memory(needed, what, "Make its first layer smaller, or use fewer columns.")
 
 
 def scale_rows(inputs: Any, scaler: FittedScaler, slots: int) -> Any:

@@ -5,6 +5,7 @@ problem, state = init(recipe, train, valid, outputs=10, key=key)
 
 import dataclasses
 import functools
+import math
 from typing import Any
 
 import equinox as eqx
@@ -157,6 +158,23 @@ def with_room(optimiser: AbstractOptimiser, count: int) -> AbstractOptimiser:
         if isinstance(part, AbstractOptimiser) and part.sized(count) is not part:
             optimiser = replace(optimiser, path, part.sized(count))
     return optimiser.sized(count)
+
+
+def count_network(
+    model: Any, optimiser: AbstractOptimiser, shape: tuple[int, ...], outputs: int, examples: int
+) -> tuple[int, int]:
+    """The number of parameters and the bytes of the training state, without allocating either."""
+
+    def begin(key: Any) -> Any:
+        parameters, _ = trainable(as_model(model).build(shape, outputs, key=key))
+        return parameters, with_room(optimiser, examples).build().init(parameters)
+
+    def size(tree: Any, bytes_each: bool) -> int:
+        return sum(math.prod(a.shape) * (a.dtype.itemsize if bytes_each else 1) for a in jax.tree.leaves(tree))
+
+    parameters, state = eqx.filter_eval_shape(begin, jax.eval_shape(lambda: jax.random.key(0)))
+    # Parameters, their gradient and the best ones so far, and what the optimiser remembers.
+    return size(parameters, False), 3 * size(parameters, True) + size(state, True)
 
 
 def _over_run(part: Any, updates: int) -> Any:

@@ -44,6 +44,7 @@ from .prepare import (
     is_trained_on,
     padded_examples,
     place_examples,
+    refuse_large_network,
     refuse_unlabelled,
     sparse_slots,
     split_labelled,
@@ -115,6 +116,8 @@ def _prepare(
         units = (warm.predictor.shift, warm.predictor.scale) if warm else target_units(train)
         weighted = ((train, by_class), (valid, judged))
         slots = sparse_slots(recipe, (train, valid, test), warm.predictor.network if warm else None)
+        if slots:
+            refuse_large_network(recipe, dataset, len(train))
         learned, chosen_by = (place_examples(part, scaler, units, weights, slots) for part, weights in weighted)
     if recipe.split.bucket() > 1:
         chosen_by = padded_examples(chosen_by, recipe.split.bucket())

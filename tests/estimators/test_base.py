@@ -13,7 +13,7 @@ from sklearn.metrics import log_loss
 
 from gradwise import defaults
 from gradwise.criteria.losses import SigmoidLoss
-from gradwise.data.scaling import MaxAbs
+from gradwise.data.scaling import MaxAbs, Standardise
 from gradwise.estimators import Classifier, Regressor
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.averaging.parameter_average import MovingAverage
@@ -252,8 +252,10 @@ def test_sparse_rows_give_what_dense_rows_give(small):
 
 def test_sparse_rows_too_large_to_write_out_are_refused_with_the_memory_they_need(small):
     wide = sparse.csr_array((100_000, 50_000_000), dtype=np.float64)
-    with pytest.raises(RequestError, match="GiB"):
-        Regressor(**small).fit(wide, np.arange(100_000.0))
+    with pytest.raises(RequestError, match="GiB"):  # a scaler that moves zeros needs dense rows
+        Regressor(**small, scaler=Standardise()).fit(wide, np.arange(100_000.0))
+    with pytest.raises(RequestError, match=r"the network has .* parameters, and training needs .* GiB"):
+        Regressor(**{**small, "model": Mlp(widths=(1000,))}).fit(wide, np.arange(100_000.0))
 
 
 # Missing values and tables.
