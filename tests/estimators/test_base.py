@@ -13,8 +13,9 @@ from sklearn.metrics import log_loss
 
 from gradwise import defaults
 from gradwise.criteria.losses import SigmoidLoss
-from gradwise.data.scaling import MaxAbs, Standardise
+from gradwise.data.scaling import MaxAbs
 from gradwise.estimators import Classifier, Regressor
+from gradwise.models.input_stage import Embedded
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.averaging.parameter_average import MovingAverage
 from gradwise.optimisers.wrappers.rates_by_kind import RatesByKind
@@ -252,8 +253,8 @@ def test_sparse_rows_give_what_dense_rows_give(small):
 
 def test_sparse_rows_too_large_to_write_out_are_refused_with_the_memory_they_need(small):
     wide = sparse.csr_array((100_000, 50_000_000), dtype=np.float64)
-    with pytest.raises(RequestError, match="GiB"):  # a scaler that moves zeros needs dense rows
-        Regressor(**small, scaler=Standardise()).fit(wide, np.arange(100_000.0))
+    with pytest.raises(RequestError, match="GiB"):  # embedded inputs are read from dense rows
+        Regressor(**{**small, "model": Mlp(widths=(16,), inputs=Embedded())}).fit(wide, np.arange(100_000.0))
     with pytest.raises(RequestError, match=r"the network has .* parameters, and training needs .* GiB"):
         Regressor(**{**small, "model": Mlp(widths=(1000,))}).fit(wide, np.arange(100_000.0))
 
