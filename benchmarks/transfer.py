@@ -48,7 +48,8 @@ def learn_source(count: int, folder: str) -> gw.Model:
     digits = gw.read("mnist")
     rows = np.random.default_rng(0).permutation(len(digits))[:count]
     images = np.stack([shrunk(image) for image in digits.inputs[rows]]).astype(np.float32) / 255.0
-    return gw.fit(images, digits.targets[rows], out=folder, progress=False, no_report=True, no_baselines=True)
+    parts = {"model": gw.Mlp(), "progress": False}  # layers of filters cannot be taken over
+    return gw.fit(images, digits.targets[rows], out=folder, **parts, no_report=True, no_baselines=True)
 
 
 def post_office() -> tuple[np.ndarray, np.ndarray, gw.Dataset]:

@@ -179,7 +179,7 @@ class Linear(eqx.Module):
         return self.activation(scaled(weighed(self.weight, x, self.turned), self.scale) + self.bias)
 
 
-def calibrate_layers(layers: Sequence[Any], h: Float[Array, "n ..."]) -> tuple[tuple[Any, ...], Float[Array, "n ..."]]:
+def calibrate_layers(layers: Sequence[Any], h: Rows) -> tuple[tuple[Any, ...], Float[Array, "n ..."]]:
     """The layers with the batch statistics of these inputs, measured one after another, and what the last one gives."""
     found = []
     for layer in layers:

@@ -173,7 +173,7 @@ def shrunk_digits(digits: np.ndarray) -> np.ndarray:
 def test_layers_of_mnist_help_usps_with_few_labels_paired_over_seeds(data_folder: Path, tmp_path: Path) -> None:
     images = shrunk_digits(gw.read("mnist").inputs[:3000])
     kinds = gw.read("mnist").targets[:3000]
-    quick = {"stopping": "Off", "stopping.epochs": 20}
+    quick = {"model": "Mlp", "stopping": "Off", "stopping.epochs": 20}
     gw.fit(images, kinds, out=str(tmp_path / "mnist"), set=quick, no_report=True, no_baselines=True)
     with np.load(data_folder / "usps" / "usps.npz") as stored:
         x, test_x = (stored[name].astype(np.float32).reshape(-1, 16, 16) / 2000.0 for name in ("X_train", "X_test"))
