@@ -1,6 +1,6 @@
 """What the recommended recipes hold for pictures and for sequences (row A12), and which form the inputs of a set have.
 
-    input_form(dataset)                                     InputForm("pictures", rows=60_000, sides=(28, 28))
+    input_form(dataset)                                  InputForm("pictures", rows=60_000, sides=(28, 28))
     parts_for_pictures(rows=60_000, sides=(28, 28))      what `defaults.pictures` puts into a recipe
     parts_for_sequences()                                what `defaults.sequences` does
     ranges_of_network(recipe)                            what a search varies of such a network

@@ -80,11 +80,10 @@ def transferred_recipe(kind: str, source: str, freeze: int, **parts: Any) -> Rec
     """The recipe of a network on the layers of another run: that run's own, as far as it suits the kind of task."""
     predictor_of(source)  # refuses what has no layers to take
     earlier = read_fit(Path(source))
-    recommended = {"classes": defaults.classification, "labels": defaults.multilabel, "numbers": defaults.regression}
-    recipe = recommended[kind](**parts) if earlier.task == "inputs" else earlier.recipe
+    recipe = defaults.of_kind(kind, **parts) if earlier.task == "inputs" else earlier.recipe
     recipe = dataclasses.replace(recipe, optimiser=all_alike(recipe.optimiser))  # that run may stand on another
     if earlier.task not in (kind, "inputs"):
-        recipe = dataclasses.replace(recipe, criterion=recommended[kind]().criterion)
+        recipe = dataclasses.replace(recipe, criterion=defaults.of_kind(kind).criterion)
     own = {"split": HoldOut(), "scaler": ScalerOf(source), **parts}
     above = dataclasses.replace(_network_above(recipe), widths=())
     own.setdefault("model", Transferred(source, above=above))
