@@ -133,7 +133,7 @@ def find_seen_rows(model: Any, part: Dataset) -> tuple[Finding, ...]:
     used = load_used_rows(Path(model.source) / MODEL)
     if used is None or not (seen := used.among(part.inputs)).any():
         return ()
-    what = f"{model.source}, whose layers are taken, was trained on {100 * seen.mean():.2g} % of the test rows: "
+    what = f"{model.source}, whose layers are taken, was trained on {seen.sum():,} of the {len(seen):,} test rows: "
     what += "the test error is optimistic."
     return (Finding("warning", what, row="E2", next="give other rows with --test.", code="GW201", where="test set"),)
 
