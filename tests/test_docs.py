@@ -20,6 +20,7 @@ import matplotlib.image
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.io import wavfile
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits
 
 from gradwise.cli import commands
@@ -129,6 +130,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         place = Path("pictures", "even" if digit % 2 == 0 else "odd", f"{number}.png")
         place.parent.mkdir(parents=True, exist_ok=True)
         matplotlib.image.imsave(place, image, cmap="gray")
+    for number in range(20):
+        place = Path("words", "no" if number % 2 == 0 else "yes", f"{number}.wav")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        wavfile.write(place, 16_000, np.sin((0.1 + number % 2) * np.arange(1600 + 40 * number)))
     yield tmp_path
     for name in set(sys.modules) - before:
         if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):

@@ -39,7 +39,7 @@ class Loaded:
     """What a file holds: an Arrow table, or arrays by name with the inputs under "X".
 
     `targets` are the default targets; `others` are arrays in the file that were not requested; `headless`: the columns
-    are named by position; `targetless`: there is no default target; `paths` are the files of pictures.
+    are named by position; `targetless`: there is no default target; `paths` are the files of pictures and recordings.
     """
 
     name: str

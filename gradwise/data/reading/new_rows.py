@@ -20,8 +20,8 @@ from ...specs.dataset import Column
 from ...specs.sequences import Sequences
 from .columns import fields_of
 from .files import Loaded
+from .folders.class_folders import CLASS
 from .input_arrays import check_input_array, sequences_in
-from .pictures import CLASS
 from .read import load_source
 from .tables import encode_table, from_frame, listed, source_of
 
@@ -30,7 +30,7 @@ from .tables import encode_table, from_frame, listed, source_of
 class Rows:
     """New rows under a saved schema. `unseen` counts, by column, values of categories not seen in training.
 
-    `paths` are the files of pictures, `remarks` what the user should know of them.
+    `paths` are the files of pictures and recordings, `remarks` what the user should know of them.
     """
 
     inputs: Any
@@ -73,8 +73,8 @@ def _array_rows(inputs: Any, columns: tuple[Column, ...], shape: tuple[int, ...]
     return Rows(inputs.astype(np.float64) if columns else inputs, {})
 
 
-def _picture_rows(loaded: Loaded, columns: tuple[Column, ...], shape: tuple[int, ...]) -> Rows:
-    """Pictures, with the classes that their folders name, if they do."""
+def _file_rows(loaded: Loaded, columns: tuple[Column, ...], shape: tuple[int, ...]) -> Rows:
+    """Pictures or recordings, with the classes that their folders name, if they do."""
     import pyarrow as pa
 
     found = _array_rows(loaded.arrays["X"], columns, shape, loaded.label)
@@ -134,7 +134,7 @@ def read_rows(source: Any, columns: tuple[Column, ...], shape: tuple[int, ...], 
     if loaded.paths and loaded.test is not None:
         raise RequestError(f"{loaded.label} has a training and a test set: give one of them, {loaded.label}/test.")
     if loaded.paths:
-        return _picture_rows(loaded, columns, shape)
+        return _file_rows(loaded, columns, shape)
     if loaded.table is None:
         return _array_rows(loaded.arrays["X"], columns, shape, loaded.label)
     fields = fields_of(loaded.table)

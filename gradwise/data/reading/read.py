@@ -1,4 +1,4 @@
-"""Reads a named set, a file, a folder of pictures, standard input or data in memory into a `Dataset`.
+"""Reads a named set, a file, a folder of pictures or recordings, standard input or data in memory into a `Dataset`.
 
     read("houses.csv", ReadRequest(targets=("price",), drop=("id",)))
     read("digits", ReadRequest())
@@ -27,10 +27,12 @@ import numpy as np
 from ...runtime.errors import RequestError, nearest
 from ...runtime.memory import row_blocks
 from ...specs.dataset import Dataset, Inputs, Task
-from . import files, named_sets, pictures
+from . import files, named_sets
 from .at_hand import load_at_hand, use_dataset
 from .columns import Field, fields_of
 from .files import Loaded
+from .folders.class_folders import load_folder
+from .folders.file_kinds import kind_of_files
 from .input_arrays import alike, check_input_array, sequences_in
 from .tables import (
     Encoded,
@@ -90,12 +92,13 @@ def load_source(
     if source in named_sets.NAMES and not path.is_file():
         loaded = named_sets.load_named(source)
         return loaded if test is None else replace(loaded, test=files.load_file(test, wanted, text))
-    if path.is_dir() or pictures.is_picture(path):
-        loaded = pictures.load_pictures(path, labelled=bool(wanted), shape=shape)
+    kind = kind_of_files(path)
+    if kind is not None:
+        loaded = load_folder(path, kind, labelled=bool(wanted), shape=shape)
         if test is None:
             return loaded
         size = loaded.arrays["X"].shape[1:]
-        return replace(loaded, test=pictures.load_pictures(Path(test), labelled=bool(wanted), shape=size))
+        return replace(loaded, test=load_folder(Path(test), kind, labelled=bool(wanted), shape=size))
     if source != "-" and not exists and not files.form_of(path.name) and path.name == source:
         beside = [entry.name for entry in Path().iterdir() if entry.is_file()]
         whole = {name.partition(".")[0]: name for name in beside}  # the ending is what people leave out

@@ -8,9 +8,10 @@ import pytest
 from PIL import Image
 
 import gradwise as gw
-from gradwise.data.reading import pictures
+from gradwise.data.reading.folders import pictures
+from gradwise.data.reading.folders.class_folders import load_folder
+from gradwise.data.reading.folders.pictures import PICTURES
 from gradwise.data.reading.new_rows import read_rows
-from gradwise.data.reading.pictures import load_pictures
 from gradwise.data.reading.read import ReadRequest, read
 from gradwise.runtime import memory
 from gradwise.runtime.errors import RequestError
@@ -189,4 +190,4 @@ def test_memory_is_checked_before_any_pixel_is_decoded(tmp_path: Path, monkeypat
     (tmp_path / "cat" / "1.png").write_bytes((tmp_path / "cat" / "1.png").read_bytes()[:-20])  # fails if decoded
     monkeypatch.setattr(memory, "available_bytes", lambda: 600.0)
     with pytest.raises(RequestError, match="6 pictures of 6 x 4"):
-        load_pictures(tmp_path)
+        load_folder(tmp_path, PICTURES)

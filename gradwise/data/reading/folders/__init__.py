@@ -1,0 +1,1 @@
+"""Folders whose sub-folders are classes: pictures, or recordings."""
