@@ -9,7 +9,7 @@
 | start | the loss of the initial weights against chance |
 | overfit | can a handful of examples be memorised? |
 | rates | the learning rate, the size of updates, the batch |
-| flow | activations and gradients, layer by layer |
+| flow | activations and gradients, layer by layer, and along sequences |
 | choices | outputs, loss and penalties that do not match |
 | graph | the program: its operations, its cost, the compiled result |
 | growth | errors against the number of examples |
@@ -44,6 +44,7 @@ from ..runtime.compilation import compile_quickly
 from ..specs.dataset import Dataset
 from ..specs.paths import get, knobs, replace, trainable
 from ..specs.recipe import Recipe
+from ..specs.sequences import Sequences
 from ..tracing.layers import trace_layers
 from ..training.train import train
 from .batch_access import count_of, inputs_of, take, targets_of
@@ -51,6 +52,7 @@ from .data.as_read import find_as_read, join_findings
 from .data.data import find_data, from_dataset, measure_data
 from .flow.coordinate_check import coordinate_check, find_widths
 from .flow.flow_graph import find_graph, measure_graph
+from .flow.memory_span import find_span, measure_span
 from .flow.signal_flow import measure_flow
 from .flow.signal_flow_findings import find_flow
 from .gradient.gradient import find_gradient, measure_gradient
@@ -186,6 +188,14 @@ def _wiring(case: Case) -> Found:
     return find_wiring(measure_wiring(case.subject, case.rehearsal, key=case.named("wiring"))), CheckedEvidence()
 
 
+def _flow(case: Case) -> Found:
+    measured = measure_flow(case.subject, case.rehearsal, key=case.named("flow"))
+    findings = find_flow(measured)
+    if case.dataset is not None and isinstance(case.dataset.inputs, Sequences):
+        findings += find_span(measure_span(case.subject, case.rehearsal, key=case.named("span")))
+    return findings, CheckedEvidence(flow=measured.evidence())
+
+
 def _graph(case: Case) -> Found:
     measured = measure_graph(case.subject, key=case.named("graph"))
     return find_graph(measured), CheckedEvidence(graph=measured)
@@ -310,7 +320,7 @@ OF_SUBJECT: dict[str, Area] = {
     "start": _start,
     "overfit": _overfit,
     "rates": _measured("rates", measure_rates, find_rates, rehearsed=True),
-    "flow": _measured("flow", measure_flow, find_flow, rehearsed=True),
+    "flow": _flow,
     "choices": _choices,
     "graph": _graph,
     "growth": _growth,

@@ -77,6 +77,7 @@ CODES = {
     "GW604": FindingCode("gradients vanish in the lower layers", "warning", "F18"),
     "GW605": FindingCode("activations or gradients explode", "warning", "F18"),
     "GW606": FindingCode("a layer amplifies or attenuates the signal", "note", "F18"),
+    "GW607": FindingCode("gradients vanish along a sequence", "warning", "F18"),
     "GW701": FindingCode("a hard non-linearity is applied to the outputs", "warning", "D6"),
     "GW702": FindingCode("softmax or sigmoid is applied twice", "error", "D7"),
     "GW703": FindingCode("sigmoid units in a deep network", "warning", "D6"),
