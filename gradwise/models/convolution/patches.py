@@ -8,9 +8,6 @@ it is slow within a loop, where training happens: an update of three layers of 3
 122 ms on two cores with it and 6 ms with patches; of four networks at once, under `vmap`, 860 ms and 54 ms.
 """
 
-import itertools
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -39,12 +36,11 @@ def patches(x: Float[Array, "*sides c"], *, kernel: int, stride: int, padding: s
     borders = [_border(side, kernel, stride, padding) for side in sides]
     if any(any(border) for border in borders):
         x = jnp.pad(x, [*borders, (0, 0)])
-    seen: list[Any] = []
-    for offsets in itertools.product(range(kernel), repeat=len(sides)):
-        ends = [offset + (count - 1) * stride + 1 for offset, count in zip(offsets, counts, strict=True)]
-        steps = [stride] * len(sides)
-        seen.append(jax.lax.slice(x, (*offsets, 0), (*ends, x.shape[-1]), (*steps, 1)))
-    return jnp.concatenate(seen, axis=-1)
+    for axis in reversed(range(len(sides))):  # one side after the other: 3 + 3 pieces are joined, not 3 x 3
+        reach = (counts[axis] - 1) * stride + 1
+        windows = [jax.lax.slice_in_dim(x, offset, offset + reach, stride, axis=axis) for offset in range(kernel)]
+        x = jnp.concatenate(windows, axis=-1)
+    return x
 
 
 def apply_filters(
