@@ -19,6 +19,7 @@ import numpy as np
 
 from .. import defaults
 from ..data.splits import HoldOut
+from ..models.convolution.convolutional import Convolutional
 from ..models.input_stage import Direct
 from ..models.mlp import Mlp
 from ..optimisers.wrappers.slower_below import all_alike
@@ -102,6 +103,7 @@ def _network_above(recipe: Recipe) -> Mlp:
     model: Any = recipe.model
     for name in ("mlp", "above"):
         model = getattr(model, name, model)
+    model = model.perceptron() if isinstance(model, Convolutional) else model
     return dataclasses.replace(model, inputs=Direct()) if isinstance(model, Mlp) else Mlp(dropout=0.0)
 
 

@@ -91,7 +91,7 @@ class Convolutional(AbstractModel):
     def build(self, inputs: tuple[int, ...], outputs: int, *, key: Key[Array, ""]) -> ConvolutionalNetwork:
         sides, below = check_example(inputs, self.dimensions)
         self.augmentation.check_sides(sides)
-        mlp = self._perceptron()
+        mlp = self.perceptron()
         layers: list[ConvolutionLayer] = []
         for number in range(len(self.channels) * self.repeats):
             layer, sides = self._layer(number, sides, below, mlp, keys.named(key, f"convolution {number}"))
@@ -101,7 +101,7 @@ class Convolutional(AbstractModel):
         augmentation = None if isinstance(self.augmentation, NoAugmentation) else self.augmentation
         return ConvolutionalNetwork(tuple(layers), dense.layers, dense.output, augmentation, self.dimensions)
 
-    def _perceptron(self) -> Mlp:
+    def perceptron(self) -> Mlp:
         """The dense layers on what the filters found."""
         same = ("widths", "activation", "initial", "output_initial", "output_activation", "normalisation", "dropout")
         return Mlp(**{name: getattr(self, name) for name in (*same, "dropout_schedule")})
