@@ -30,7 +30,7 @@ from .optimisers.adaptive.adam import Adam, AdamW
 from .optimisers.averaging.parameter_average import MovingAverage
 from .optimisers.first_order.schedules import FlatCosine, InverseTime, OneCycle, RepeatedCosine
 from .optimisers.wrappers.rates_by_kind import RatesByKind
-from .pretraining.layer_recipes import LEARNERS, SCALER
+from .pretraining.layer_recipes import FILTERS, LEARNERS, SCALER
 from .specs.adapters import as_criterion
 from .specs.contracts import AbstractModel
 from .specs.dataset import Dataset, Task
@@ -163,7 +163,8 @@ def features(learner: str = FEATURES[0], units: int = FEATURES[1], *, unit_range
     """
     recipe = LEARNERS[learner](units, unit_range)
     # Longer than one layer of a stack: on the digits it still improves after 50 epochs, and early stopping ends it.
-    return dataclasses.replace(recipe, **{"split": HoldOut(), "stopping": Patience(epochs=200.0), **parts})
+    longer = {} if learner == FILTERS else {"stopping": Patience(epochs=200.0)}
+    return dataclasses.replace(recipe, **{"split": HoldOut(), **longer, **parts})
 
 
 def fine_tuning(task: str, widths: tuple[int, ...], **parts: Any) -> Recipe:

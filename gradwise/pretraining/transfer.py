@@ -18,9 +18,11 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Key
 
-from ..models.convolution.network import ConvolutionalNetwork, ConvolutionLayer
+from ..models.activations import Identity
+from ..models.convolution.auto_encoder import ConvolutionalAutoEncoderNetwork
+from ..models.convolution.network import ConvolutionalNetwork
 from ..models.input_stage import InputStage
-from ..models.mlp import Layer, Mlp, MlpNetwork, dropout_of
+from ..models.mlp import Layer, Linear, Mlp, MlpNetwork, dropout_of
 from ..optimisers.wrappers.slower_below import SlowerBelow, within_averages
 from ..records.finding import Finding
 from ..runtime.errors import RequestError
@@ -32,6 +34,7 @@ from ..specs.networks import as_network
 from ..specs.paths import parts
 from ..training.model_files import MODEL, load_predictor, load_used_rows
 from ..training.predictor import Predictor
+from .stack import StackedLayers
 
 
 @functools.lru_cache(maxsize=4)
@@ -59,13 +62,19 @@ def predictor_of(source: str) -> Predictor:
     return _load(path.resolve(), path.stat().st_mtime_ns)
 
 
-LowerLayer = Layer | ConvolutionLayer
+def as_filters(network: Any) -> ConvolutionalNetwork | None:
+    """A network with layers of filters, an auto-encoder's as one without an output; None where there are none."""
+    if isinstance(network, ConvolutionalAutoEncoderNetwork):
+        nothing = Linear(jnp.zeros((0, 0)), jnp.zeros(0), Identity())
+        return ConvolutionalNetwork((network.layer,), (), nothing, None, len(network.shape) - 1)
+    return network if isinstance(network, ConvolutionalNetwork) else None
 
 
-def lower_layers(predictor: Predictor) -> tuple[InputStage | None, tuple[LowerLayer, ...]]:
+def lower_layers(predictor: Predictor) -> tuple[InputStage | None, StackedLayers]:
     """The input stage of a network, if it has one, and its hidden layers, bottom up: those of filters first."""
-    if isinstance(predictor.network, ConvolutionalNetwork):
-        return None, (*predictor.network.convolutions, *predictor.network.layers)
+    filters = as_filters(predictor.network)
+    if filters is not None:
+        return None, (*filters.convolutions, *filters.layers)
     layers = as_network(predictor.network).hidden_layers
     stage = layers[0] if layers and isinstance(layers[0], InputStage) else None
     hidden = layers[1:] if stage is not None else layers
@@ -117,8 +126,9 @@ class Transferred(AbstractModel):
             )
         count = count_taken(self.source, self.layers)
         key = jr.fold_in(key, count)
-        if isinstance(earlier.network, ConvolutionalNetwork):
-            return filters_below(earlier.network, count, expected, outputs, self.above, key=key)
+        filters = as_filters(earlier.network)
+        if filters is not None:
+            return filters_below(filters, count, expected, outputs, self.above, key=key)
         taken = hidden[:count]
         top = self.above.build((taken[-1].weight.shape[0],), outputs, key=key)
         lower = [

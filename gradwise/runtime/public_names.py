@@ -68,6 +68,7 @@ _NAMES = {
     ),
     "models.auto_encoder": "AsHidden Decoder AutoEncoderNetwork MlpAutoEncoder",
     "models.centred_mlp": "CentredLayer CentredNetwork CentredMlp",
+    "models.convolution.auto_encoder": "ConvolutionalAutoEncoder ConvolutionalAutoEncoderNetwork",
     "models.convolution.augmentation": "AbstractAugmentation NoAugmentation Shift Crop Flip Augmentations",
     "models.convolution.convolutional": "Convolutional",
     "models.convolution.network": "ConvolutionLayer ConvolutionalNetwork",

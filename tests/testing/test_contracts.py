@@ -26,6 +26,7 @@ from gradwise.criteria.supervised import Supervised
 from gradwise.data.scaling import Chain, Logarithm, Standardise
 from gradwise.models.activations import AbstractActivation
 from gradwise.models.auto_encoder import MlpAutoEncoder
+from gradwise.models.convolution.auto_encoder import ConvolutionalAutoEncoder
 from gradwise.models.convolution.convolutional import Convolutional
 from gradwise.models.deep_boltzmann import DeepBoltzmann
 from gradwise.models.gaussian_visible import PreciseUnits
@@ -93,6 +94,7 @@ NEEDED = {
     TailAverage: {"optimiser": Sgd(0.1)},
     Proximal: {"optimiser": Sgd(0.1)},
     EffectiveDecay: {"optimiser": Sgd(0.1)},
+    ConvolutionalAutoEncoder: {"units": 1, "kernel": 4, "padding": "valid", "dimensions": 1},
     Convolutional: {"channels": (3, 4), "widths": (4,), "dimensions": 1, "dropout": 0.2},
     Clipped: {"optimiser": Sgd(0.1)},
     Recurrent: {"units": (4,), "dropout": 0.2},

@@ -144,7 +144,9 @@ def _sides(sides: tuple[int, ...]) -> str:
     return " x ".join(map(str, sides))
 
 
-def check_example(shape: tuple[int, ...], dimensions: int) -> tuple[tuple[int, ...], int]:
+def check_example(
+    shape: tuple[int, ...], dimensions: int, model: str = "Convolutional", instead: str = "Mlp"
+) -> tuple[tuple[int, ...], int]:
     """The sides and the channels of an example of this shape; raises unless it is a picture, or a series."""
     if len(shape) == dimensions:
         return shape, 1
@@ -154,8 +156,8 @@ def check_example(shape: tuple[int, ...], dimensions: int) -> tuple[tuple[int, .
     if dimensions == 1:
         remedy = "Use `dimensions=2` for pictures."
     elif len(shape) == 1 and edge > 1 and edge * edge == shape[0]:
-        remedy = f"Give an array of shape (n, {edge}, {edge}), use `dimensions=1` for series, or the model `Mlp`."
+        remedy = f"Give an array of shape (n, {edge}, {edge}), use `dimensions=1` for series, or the model `{instead}`."
     else:
-        remedy = "Give an array of shape (n, h, w) or (n, h, w, c), or use the model `Mlp`."
+        remedy = f"Give an array of shape (n, h, w) or (n, h, w, c), or use the model `{instead}`."
     meant = "pictures (h, w) or (h, w, c)" if dimensions == 2 else "series (t,) or (t, c)"
-    raise RequestError(f"`Convolutional` needs {meant}, channels last; got examples of shape {shape}. {remedy}")
+    raise RequestError(f"`{model}` needs {meant}, channels last; got examples of shape {shape}. {remedy}")

@@ -84,6 +84,12 @@ class ConvolutionalNetwork(Network):
         return weight if weight.ndim == 2 else None
 
     @property
+    def filter_shape(self) -> tuple[int, ...]:
+        layer = self.convolutions[0]
+        window = (layer.kernel,) * self.dimensions
+        return (*window, layer.weight.shape[-1] // layer.kernel**self.dimensions)
+
+    @property
     def needs_calibration(self) -> bool:
         return any(isinstance(layer.norm, BatchNormLayer) for layer in self._hidden)
 
