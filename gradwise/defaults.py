@@ -30,7 +30,7 @@ from .optimisers.adaptive.adam import Adam, AdamW
 from .optimisers.averaging.parameter_average import MovingAverage
 from .optimisers.first_order.schedules import FlatCosine, InverseTime, OneCycle, RepeatedCosine
 from .optimisers.wrappers.rates_by_kind import RatesByKind
-from .pretraining.layer_recipes import LEARNERS, SCALER
+from .pretraining.layer_recipes import FILTERS, LEARNERS, SCALER
 from .specs.adapters import as_criterion
 from .specs.contracts import AbstractModel
 from .specs.dataset import Dataset, Task
@@ -123,6 +123,11 @@ def sequences(kind: str, **parts: Any) -> Recipe:
     return of_kind(kind, **{**recipes.parts_for_sequences(), **parts})
 
 
+def trees(kind: str, **parts: Any) -> Recipe:
+    """Trees of any shape, by the kind of their task: one cell of long short-term memory at every node."""
+    return of_kind(kind, **{**recipes.parts_for_trees(), **parts})
+
+
 def of_kind(kind: str, **parts: Any) -> Recipe:
     """The general recipe by the kind of the task: "classes", "labels" or "numbers"."""
     return {"classes": classification, "labels": multilabel, "numbers": regression}[kind](**parts)
@@ -134,7 +139,7 @@ def of_form(kind: str, form: recipes.InputForm, **parts: Any) -> Recipe:
         return table(kind, form.rows, **parts)
     if form.kind == "pictures":
         return pictures(kind, form.rows, form.sides, **parts)
-    return (sequences if form.kind == "sequences" else of_kind)(kind, **parts)
+    return {"sequences": sequences, "trees": trees}.get(form.kind, of_kind)(kind, **parts)
 
 
 def for_data(dataset: Dataset, **parts: Any) -> Recipe:
@@ -146,24 +151,24 @@ def for_data(dataset: Dataset, **parts: Any) -> Recipe:
     if kind == "inputs":
         return for_task(dataset.task, **parts)
     meant = parts.get("model") is not None or parts.get("optimiser") is not None
-    if meant and form.kind != "sequences" and recipes.is_for_tables(**parts):
+    if meant and form.kind not in ("sequences", "trees") and recipes.is_for_tables(**parts):
         return table(kind, len(dataset), **parts)
     return of_form(kind, recipes.kept_form(form, **parts), **parts)
 
 
-# Enough for the strokes of digits, and a code wider than most tables: the criterion, not the width, holds it back.
+# Enough for strokes of digits, and wider than most tables: the criterion, not the width, holds it back.
 FEATURES = ("denoising", 256)
 
 
 def features(learner: str = FEATURES[0], units: int = FEATURES[1], *, unit_range: bool = True, **parts: Any) -> Recipe:
     """Features of the inputs, no target looked at: an auto-encoder that repairs what noise has spoilt.
 
-    `learner` is one of `LEARNERS` in `gradwise.pretraining`. The scaler brings inputs into [0, 1]; with another one
-    that does not, `unit_range` is False, and the error is squared rather than a cross-entropy.
+    The scaler brings inputs into [0, 1]; with one that does not, `unit_range` is False, and the error is squared.
     """
     recipe = LEARNERS[learner](units, unit_range)
     # Longer than one layer of a stack: on the digits it still improves after 50 epochs, and early stopping ends it.
-    return dataclasses.replace(recipe, **{"split": HoldOut(), "stopping": Patience(epochs=200.0), **parts})
+    stopping = recipe.stopping if learner == FILTERS else Patience(epochs=200.0)
+    return dataclasses.replace(recipe, **{"split": HoldOut(), "stopping": stopping, **parts})
 
 
 def fine_tuning(task: str, widths: tuple[int, ...], **parts: Any) -> Recipe:
@@ -298,8 +303,7 @@ def _has_penalised(recipe: Recipe) -> bool:
 def schedule_dimensions(recipe: Recipe) -> tuple[Dimension, ...]:
     """The learning-rate schedule as something to choose, for a sequence of grids; none where the recipe has no place.
 
-    A run of fixed length may follow a curve over all of it. One that early stopping ends has none to follow: there the
-    rate is constant up to tau updates and then falls as 1/t.
+    A run of fixed length may follow a curve over all of it. In one that early stopping ends, the rate may fall as 1/t.
     """
     rates = sorted(path for path, _, _ in knobs(recipe) if path.rpartition(".")[2] == "learning_rate")
     known = {path for path, part in parts_of(recipe) if isinstance(part, AbstractSchedule)}

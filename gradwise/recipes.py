@@ -1,8 +1,8 @@
-"""What the recommended recipes hold for pictures and for sequences (row A12), and which form the inputs of a set have.
+"""What the recommended recipes hold for pictures, sequences and trees (A12, G11), and which form inputs have.
 
     input_form(dataset)                                  InputForm("pictures", rows=60_000, sides=(28, 28))
     parts_for_pictures(rows=60_000, sides=(28, 28))      what `defaults.pictures` puts into a recipe
-    parts_for_sequences()                                what `defaults.sequences` does
+    parts_for_sequences()                                what `defaults.sequences` does, and `parts_for_trees`
     ranges_of_network(recipe)                            what a search varies of such a network
 
 Pictures get a convolutional network in a run of fixed length, chosen on 10,000 digits of MNIST's training set, with
@@ -16,13 +16,14 @@ from collections.abc import Collection
 from typing import Any
 
 from .data.batches import Reshuffled
-from .data.scaling import kind_of_inputs
+from .data.input_kind import kind_of_inputs
 from .models.convolution.augmentation import NoAugmentation, Shift
 from .models.convolution.convolutional import Convolutional
 from .models.mlp import BatchNorm, Mlp
 from .models.recurrence.pooling import AttentionPooling
 from .models.recurrence.recurrent import Recurrent
 from .models.shared_weights import SharedWeights
+from .models.trees.recursive import Recursive
 from .optimisers.adaptive.adam import Adam
 from .optimisers.averaging.parameter_average import MovingAverage
 from .optimisers.first_order.schedules import OneCycle
@@ -43,7 +44,7 @@ _FEWEST, _MOST = 10.0, 100.0
 
 @dataclasses.dataclass(frozen=True)
 class InputForm:
-    """What a recommended recipe depends on beside the task: "table", "pictures", "sequences", or "" for other inputs.
+    """What a recommended recipe depends on beside the task: "table", "pictures", "sequences", "trees", or "".
 
     `rows` is the number of examples, `sides` are those of pictures.
     """
@@ -56,7 +57,7 @@ class InputForm:
 def input_form(dataset: Dataset) -> InputForm:
     """The form of a data set's inputs. Pictures smaller than `SMALLEST` are "other inputs"."""
     kind, shape = kind_of_inputs(dataset.inputs, dataset.columns), dataset.shape
-    if kind in ("table", "sequences"):
+    if kind in ("table", "sequences", "trees"):
         return InputForm(kind, len(dataset))
     pictures = len(shape) in (2, 3) and min(shape[:2]) >= SMALLEST and (len(shape) == 2 or shape[2] <= 4)
     return InputForm("pictures", len(dataset), shape[:2]) if kind == "images" and pictures else InputForm()
@@ -66,6 +67,8 @@ def form_of_recipe(recipe: Any, rows: int, shape: tuple[int, ...], *, is_table: 
     """The form of the inputs that a recommended recipe was made for, by its network."""
     if isinstance(recipe.model, Recurrent):
         return InputForm("sequences", rows)
+    if isinstance(recipe.model, Recursive):
+        return InputForm("trees", rows)
     if isinstance(recipe.model, Convolutional):
         return InputForm("pictures", rows, shape[:2])
     return InputForm("table", rows) if is_table else InputForm()
@@ -79,6 +82,11 @@ def parts_for_sequences() -> dict[str, Any]:
         "optimiser": MovingAverage(Clipped(Adam(0.003), norm=1.0)),
         "stopping": Patience(initial_examples=40_000.0, epochs=60.0),
     }
+
+
+def parts_for_trees() -> dict[str, Any]:
+    """The parts of the recipe for trees of any shape, as those of sequences."""
+    return {**parts_for_sequences(), "model": Recursive()}
 
 
 def parts_for_pictures(rows: int, sides: tuple[int, ...]) -> dict[str, Any]:
@@ -97,6 +105,8 @@ def ranges_of_network(recipe: Any) -> list[tuple[str, AbstractPrior | None]]:
     """What a search varies of such a network beside rates, dropout and penalties; None: the knob has a prior itself."""
     if isinstance(recipe.model, Recurrent):
         return [("model.units.each", Choice((32, 64, 128)))]
+    if isinstance(recipe.model, Recursive):
+        return [("model.units", None), ("model.width", None)]
     if not isinstance(recipe.model, Convolutional):
         return []
     pictures = [(AUGMENTATION, Choice((NoAugmentation(), Shift(1), Shift(2))))]

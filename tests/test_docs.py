@@ -126,6 +126,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     np.save("new.npy", images[:20])
     np.savez("many.npz", X=images, y=load_digits().target)
     np.savez("spoken.npz", **recordings())
+    formulas = [
+        f"{text},{holds}" for text, holds in [("(and T (or F T))", "yes"), ("(or F F)", "no"), ("F", "no")] * 20
+    ]
+    Path("formulas.csv").write_text("\n".join(["formula,holds", *formulas]))
     for number, (image, digit) in enumerate(zip(images[:40], load_digits().target, strict=False)):
         place = Path("pictures", "even" if digit % 2 == 0 else "odd", f"{number}.png")
         place.parent.mkdir(parents=True, exist_ok=True)

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..specs.dataset import InputLayout
 from ..specs.fitted_scaler import FittedScaler
+from ..specs.trees.container import VECTOR, Trees
 
 
 class _Noted(FittedScaler):
@@ -264,6 +265,36 @@ class OverSteps(FittedScaler):
 
     def describe(self) -> list[str]:
         return self.steps.describe()
+
+
+class OverNodes(FittedScaler):
+    """The nodes of trees as they are, the vectors at their leaves through `vectors`; beyond the end, NaN.
+
+    Symbols that the training trees lack are unknown: they share the number after the last.
+    """
+
+    vectors: FittedScaler | None
+    symbols: tuple[str, ...] = eqx.field(static=True)
+    over_steps: ClassVar[bool] = True
+
+    def map(self, examples: Any, library: Any) -> Any:
+        if self.vectors is None:
+            return examples
+        beyond = library.isnan(examples[..., :1])
+        mapped = library.where(beyond, library.nan, self.vectors.map(examples[..., VECTOR:], library))
+        return library.concatenate([examples[..., :VECTOR], mapped], axis=-1)
+
+    def describe(self) -> list[str]:
+        return [] if self.vectors is None else self.vectors.describe()
+
+    def layout(self, shape: tuple[int, ...]) -> InputLayout | None:
+        return InputLayout(numbers=shape[-1] - VECTOR, categories=(len(self.symbols),))
+
+    def accept(self, inputs: Any) -> Any:
+        return inputs.with_symbols(self.symbols) if isinstance(inputs, Trees) else inputs
+
+    def reads_trees(self) -> bool:
+        return True
 
 
 def _row_layout(scaler: FittedScaler, width: int) -> InputLayout:

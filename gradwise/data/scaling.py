@@ -30,7 +30,7 @@ constant in the training set becomes 0 under every scaler that divides by a spre
 import math
 from collections.abc import Iterator, Sequence
 from statistics import NormalDist
-from typing import Any, Literal
+from typing import Any
 
 import equinox as eqx
 import numpy as np
@@ -42,7 +42,7 @@ from ..specs.dataset import Column
 from ..specs.fitted_scaler import FittedScaler
 from ..specs.knobs import check_whole, switch
 from ..specs.priors import Choice, Uniform
-from ..specs.sequences import Sequences
+from ..specs.trees.container import VECTOR
 from .category_scaling import OneHot, check_table
 from .column_statistics import (
     column_names,
@@ -65,12 +65,14 @@ from .fitted_scalers import (
     Chained,
     Interpolated,
     Logarithmic,
+    OverNodes,
     OverSteps,
     Projection,
     Rooted,
     SideBySide,
     SmoothlyClipped,
 )
+from .input_kind import kind_of_inputs
 
 _KNOTS = 2**22  # most knots kept for all columns together
 
@@ -360,24 +362,13 @@ class Columns(AbstractScaler):
         return SideBySide(tuple(picked), tuple(scalers), indicated, notes)
 
 
-def kind_of_inputs(inputs: Any, columns: Sequence[Column] = ()) -> Literal["sequences", "sparse", "images", "table"]:
-    """Images have two or more dimensions per example, or pixel columns, or 64 or more unnamed columns of bytes."""
-    if isinstance(inputs, Sequences):
-        return "sequences"
-    if is_sparse(inputs):
-        return "sparse"
-    # Bytes without names are an image laid flat, if it can be one: the smallest in use has 8 by 8 pixels.
-    flat = not columns and inputs.dtype == np.uint8 and inputs.ndim == 2 and inputs.shape[1] >= 64
-    pixels = bool(columns) and all(column.kind == "pixel" for column in columns)
-    return "images" if inputs.ndim > 2 or flat or pixels else "table"
-
-
 class Automatic(AbstractScaler):
     """The scaler for the kind of data (`kind_of_inputs`).
 
     | data                           | scaler                         |
     |--------------------------------|--------------------------------|
     | sequences                      | `sequences` of all steps       |
+    | trees                          | `sequences` of leaf vectors    |
     | sparse counts, some above 1    | `counts`                       |
     | other sparse data              | `sparse`                       |
     | images                         | `images`                       |
@@ -395,6 +386,9 @@ class Automatic(AbstractScaler):
         kind = kind_of_inputs(inputs, columns)
         if kind == "sequences":
             return OverSteps(self.sequences.fit(inputs.values, ()))
+        if kind == "trees":
+            vectors = inputs.values[inputs.is_leaf, VECTOR:]
+            return OverNodes(self.sequences.fit(vectors, ()) if vectors.shape[1] else None, inputs.symbols)
         sparse = self.counts if kind == "sparse" and are_counts(inputs) else self.sparse
         table = Columns(self.numbers, self.categories)
         return {"sparse": sparse, "images": self.images, "table": table}[kind].fit(inputs, columns)

@@ -11,8 +11,8 @@ from jaxtyping import Array, Key
 from .. import defaults
 from ..checking.data.as_read import find_as_read, join_findings, refuse_unlearnable
 from ..checking.data.data import find_data, from_dataset, measure_data
+from ..data.input_kind import kind_of_inputs
 from ..data.reading.read import ReadRequest, read
-from ..data.scaling import kind_of_inputs
 from ..data.splits import GroupHoldOut, TimeHoldOut, join_parts
 from ..evaluation.baselines import compare_with_baselines
 from ..evaluation.importance import measure_importance
@@ -106,8 +106,8 @@ def start_device(on: str | None) -> None:
 
 
 def are_sequences(dataset: Dataset) -> bool:
-    """Whether each example is a sequence."""
-    return kind_of_inputs(dataset.inputs) == "sequences"
+    """Whether each example is a sequence or a tree."""
+    return kind_of_inputs(dataset.inputs) in ("sequences", "trees")
 
 
 def read_requested(options: DataRequest) -> Dataset:
@@ -127,7 +127,7 @@ def read_requested(options: DataRequest) -> Dataset:
     dataset = read(options.data if given.data is None else given.data, request, given.targets)
     blind = dataset.task.kind == "inputs" or getattr(options, "pretrain", None) is not None
     if blind and are_sequences(dataset):
-        raise RequestError("sequences need a target: name one with --target, and leave out --pretrain.")
+        raise RequestError("sequences and trees need a target: name one with --target, and leave out --pretrain.")
     return dataset
 
 

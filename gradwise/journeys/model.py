@@ -34,7 +34,7 @@ from ..runtime import compilation
 from ..runtime.errors import RequestError, WorkError
 from ..specs.dataset import Classes, is_labelled
 from ..training.model_files import MODEL, load_predictor, load_used_rows
-from ..training.predictor import AbstractPredictor, reads_sequences
+from ..training.predictor import AbstractPredictor, reads_sequences, reads_trees
 from .folders.run_folder import claim, publish_files, write_run
 from .shown import Shown
 
@@ -109,7 +109,13 @@ class Model(Shown):
 
     def _rows(self, rows: Any) -> Rows:
         compilation.use_compilation_cache()
-        read = read_rows(rows, self.predictor.columns, self.predictor.shape, reads_sequences(self.predictor))
+        read = read_rows(
+            rows,
+            self.predictor.columns,
+            self.predictor.shape,
+            reads_sequences(self.predictor),
+            reads_trees(self.predictor),
+        )
         for name, count in read.unseen.items():
             warnings.warn(
                 f"column `{name}`: {count} values of categories not seen in training are treated as missing.",

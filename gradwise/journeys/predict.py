@@ -27,7 +27,7 @@ from ..runtime.errors import RequestError, WorkError, nearest
 from ..runtime.files import write_whole
 from ..specs.dataset import Classes, Labels, is_labelled
 from ..training.model_files import MODEL, load_predictor, load_used_rows
-from ..training.predictor import Predictor, reads_sequences
+from ..training.predictor import Predictor, reads_sequences, reads_trees
 from .progress import SILENT, AbstractProgress
 from .requests.training_requests import PredictRequest, ReportRequest
 
@@ -205,7 +205,9 @@ def run_predict(request: PredictRequest, progress: AbstractProgress = SILENT) ->
     progress.phase(f"reading {path}")
     predictor, _ = load_predictor(path)
     progress.phase(f"reading {request.data}")
-    rows = read_rows(request.data, predictor.columns, predictor.shape, reads_sequences(predictor))
+    rows = read_rows(
+        request.data, predictor.columns, predictor.shape, reads_sequences(predictor), reads_trees(predictor)
+    )
     kept = ({"file": list(rows.paths)} if rows.paths else {}) | _kept(rows, request.keep)
     progress.phase("predicting")
     predictions = _predict(predictor, rows, path)

@@ -19,11 +19,12 @@ import numpy as np
 
 from .. import defaults
 from ..data.splits import HoldOut
+from ..models.convolution.convolutional import Convolutional
 from ..models.input_stage import Direct
 from ..models.mlp import Mlp
 from ..optimisers.wrappers.slower_below import all_alike
-from ..pretraining.layer_recipes import SCALER, kind_of_layer, parse_layers, recipes_of_layers
-from ..pretraining.stack import Pretrained, Stack, check_layer_memory, fit_pretrained, widths_of
+from ..pretraining.layer_recipes import FILTERS, SCALER, kind_of_layer, parse_layers, recipes_of_layers
+from ..pretraining.stack import Pretrained, Stack, check_layer_memory, code_shape, fit_pretrained, widths_of
 from ..pretraining.transfer import ScalerOf, Transferred, predictor_of, slower_below
 from ..records.evidence.fit_evidence import FeatureEvidence, PretrainedLayer
 from ..records.fit import Fit, read_fit
@@ -72,7 +73,8 @@ def pretrained_recipe(kind: str, text: str, unit: bool, **parts: Any) -> Recipe:
             "features alone with --unsupervised."
         )
     layers = tuple(recipes_of_layers(text, unit, kind))
-    recipe = defaults.fine_tuning(kind, tuple(units for _, units in parse_layers(text)), **parts)
+    dense = tuple(units for layer, units in parse_layers(text) if layer != FILTERS)
+    recipe = defaults.fine_tuning(kind, dense, **parts)
     return dataclasses.replace(recipe, model=Pretrained(layers, recipe.model))
 
 
@@ -102,6 +104,7 @@ def _network_above(recipe: Recipe) -> Mlp:
     model: Any = recipe.model
     for name in ("mlp", "above"):
         model = getattr(model, name, model)
+    model = model.perceptron() if isinstance(model, Convolutional) else model
     return dataclasses.replace(model, inputs=Direct()) if isinstance(model, Mlp) else Mlp(dropout=0.0)
 
 
@@ -136,10 +139,10 @@ def check_varied(dataset: Dataset) -> None:
 def check_layers(recipe: Recipe, dataset: Dataset) -> None:
     """Raises if the layers do not fit into memory, before any is trained."""
     if isinstance(recipe.model, Pretrained):
-        inputs = math.prod(dataset.shape)
-        for layer, width in zip(recipe.model.layers, recipe.model.mlp.widths, strict=True):
+        inputs = dataset.shape
+        for layer in recipe.model.layers:
             check_layer_memory(layer, inputs, len(dataset))
-            inputs = width
+            inputs = code_shape(layer, inputs)
 
 
 def _thinned(values: list[Any], steps: np.ndarray) -> tuple[float, ...]:

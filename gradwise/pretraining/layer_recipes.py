@@ -4,12 +4,14 @@
     learner("rbm", 500, inputs=codes)          a Boltzmann machine; binary or Gaussian units as the inputs ask
     parse_layers("denoising:1000x3")           [("denoising", 1000)] * 3
     parse_layers("rbm:500,contractive:250")    a mix, bottom up
+    learner("convolutional", 16)               16 filters of pictures; in a stack they come first
     learner("supervised", 100, task="classes") a layer learned with the targets; it is stacked, never trained alone
 
 Inputs in [0, 1] are taken for probabilities: cross-entropy and binary units. Others get a squared error and Gaussian
 units. The codes of sigmoid units always lie in [0, 1].
 """
 
+import itertools
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -27,6 +29,7 @@ from ..data.scaling import Automatic, Chain, Uniformise, UnitRange
 from ..data.splits import HoldOut
 from ..models.activations import Sigmoid
 from ..models.auto_encoder import MlpAutoEncoder
+from ..models.convolution.auto_encoder import ConvolutionalAutoEncoder
 from ..models.gaussian_visible import GaussianVisible
 from ..models.mlp import Mlp
 from ..models.restricted_boltzmann import Rbm
@@ -44,6 +47,7 @@ from ..training.stopping import Patience
 RANKS = Chain((Uniformise(), UnitRange()))
 SCALER = Automatic(numbers=RANKS, images=UnitRange(together=True), sparse=UnitRange(), counts=UnitRange())
 STOPPING = Patience(epochs=50.0)
+SETTLED_SOON = Patience(initial_examples=20_000.0, initial_epochs=2.0, epochs=20.0)
 
 
 def _recipe(model: Any, criterion: Any, **parts: Any) -> Recipe:
@@ -77,6 +81,13 @@ def _rbm(units: int, unit: bool) -> Recipe:
     return _recipe(Rbm(units=units, visible=visible), ContrastiveDivergence(), optimiser=optimiser)
 
 
+def _filters(units: int, unit: bool) -> Recipe:
+    # Answers of rectifiers rest at 0, as the background of a picture does: masking suits both.
+    criterion = Reconstruction(CrossEntropy() if unit else SquaredError(), corruption=Masking(0.25))
+    # Few weights, of which every place of a picture teaches: they settle within some thousands of pictures.
+    return _recipe(ConvolutionalAutoEncoder(units=units), criterion, stopping=SETTLED_SOON)
+
+
 LEARNERS: dict[str, Callable[[int, bool], Recipe]] = {
     "plain": _auto_encoder,
     "denoising": lambda units, unit: _auto_encoder(
@@ -86,7 +97,10 @@ LEARNERS: dict[str, Callable[[int, bool], Recipe]] = {
     "contractive": lambda units, unit: _auto_encoder(units, unit, on_codes=(Contraction(0.1),)),
     "psd": _psd,
     "rbm": _rbm,
+    "convolutional": _filters,
 }
+FILTERS = "convolutional"  # its layers read pictures and maps, so that they can stand on nothing else
+FILTERS_BY_DEFAULT = 16
 
 
 _LOSSES: dict[str, AbstractLoss] = {"classes": SoftmaxLoss(), "labels": SigmoidLoss(), "numbers": GaussianLoss()}
@@ -121,6 +135,8 @@ def kind_of_layer(recipe: Recipe) -> str:
     model, criterion = recipe.model, as_criterion(recipe.criterion)
     if criterion.learns_from == "targets":
         return SUPERVISED
+    if isinstance(model, ConvolutionalAutoEncoder):
+        return FILTERS
     if isinstance(criterion, Reconstruction):
         if any(isinstance(one, Contraction) for one in criterion.on_codes):
             return "contractive"
@@ -149,7 +165,14 @@ def parse_layers(text: str, kinds: Sequence[str] = KINDS) -> list[tuple[str, int
 def recipes_of_layers(text: str, unit: bool, task: str) -> list[Recipe]:
     """The recipes of the layers, bottom up, each for the codes of the one below; `unit`: inputs lie in [0, 1]."""
     recipes: list[Recipe] = []
-    for kind, units in parse_layers(text):
+    layers = parse_layers(text)
+    below = [kind for (kind, _), (above, _) in itertools.pairwise(layers) if above == FILTERS != kind]
+    if below:
+        raise RequestError(
+            f"a layer of filters reads a picture or a map, which a {below[0]} layer does not give: put the "
+            f"{FILTERS} layers of {text!r} first."
+        )
+    for kind, units in layers:
         recipes.append(supervised_layer(units, task) if kind == SUPERVISED else LEARNERS[kind](units, unit))
         activation = code_activation(recipes[-1].model)
         unit = activation is None or isinstance(activation, Sigmoid)  # those of Boltzmann machines are

@@ -8,6 +8,8 @@
 Each layer is trained by `fit`, with a recipe of its own: any learner whose network has `hidden_layers`, in any mix. A
 recipe with a supervised criterion trains its layer with the labels, greedily, and its output is thrown away. Lower
 layers are never trained again: their codes, of clean inputs, are computed once.
+
+Layers of filters come first, each on the pooled map of the one below; dense layers read the last map laid flat.
 """
 
 import dataclasses
@@ -23,6 +25,8 @@ import numpy as np
 from jaxtyping import Array, Float, Key, PyTree
 
 from ..data.scaling import NoScaling
+from ..models.convolution.auto_encoder import ConvolutionalAutoEncoder, ConvolutionalAutoEncoderNetwork
+from ..models.convolution.network import ConvolutionalNetwork, ConvolutionLayer
 from ..models.mlp import Layer, Linear, Mlp, MlpNetwork, dropout_of
 from ..records.finding import Finding
 from ..records.fit import Fit
@@ -46,29 +50,40 @@ from .pool import pool_of
 _CHUNK = 4096
 
 
+StackedLayer = Layer | ConvolutionLayer
+StackedLayers = tuple[StackedLayer, ...]
+
+
+def run_layers(layers: StackedLayers, x: Float[Array, "..."]) -> Float[Array, "..."]:
+    """What the top layer gives: a map with its channels, if it is one of filters, or a row."""
+    for layer in layers:
+        if isinstance(layer, ConvolutionLayer):
+            x = layer(x[..., None] if x.ndim == 2 else x, key=None)
+        else:
+            x = layer(jnp.ravel(x), key=None)
+    return x
+
+
 class Encoder(Network):
     """Hidden layers without an output: an input's features."""
 
-    layers: tuple[Layer, ...]
+    layers: StackedLayers
 
     def __call__(self, x: Float[Array, "..."], *, key: Key[Array, ""] | None = None) -> Float[Array, " code"]:
-        h = jnp.ravel(x)
-        for layer in self.layers:
-            h = layer(h, key=None)
-        return h
+        return jnp.ravel(run_layers(self.layers, x))
 
     @property
     def hidden_layers(self) -> tuple[Layer, ...]:
-        return self.layers
+        return tuple(layer for layer in self.layers if isinstance(layer, Layer))
 
 
 @eqx.filter_jit
-def _encode(layers: PyTree, inputs: Float[Array, "n ..."]) -> Float[Array, "n code"]:
-    return jax.vmap(Encoder(layers))(inputs)
+def _encode(layers: PyTree, inputs: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
+    return jax.vmap(lambda x: run_layers(layers, x))(inputs)
 
 
-def encode_inputs(layers: tuple[Layer, ...], inputs: Any) -> Array:
-    """The codes of scaled inputs, on the device, in chunks of one shape."""
+def encode_inputs(layers: StackedLayers, inputs: Any) -> Array:
+    """The codes of scaled inputs, on the device, in chunks of one shape; those of filters are maps."""
     parts = []
     for start in range(0, inputs.shape[0], _CHUNK):
         rows = jnp.asarray(inputs[start : start + _CHUNK])
@@ -78,8 +93,10 @@ def encode_inputs(layers: tuple[Layer, ...], inputs: Any) -> Array:
     return jnp.concatenate(parts)
 
 
-def hidden_layers(network: Any, level: int) -> tuple[Layer, ...]:
+def hidden_layers(network: Any, level: int) -> StackedLayers:
     """The hidden layers of a learned network; raises an error if it has none."""
+    if isinstance(network, ConvolutionalAutoEncoderNetwork):
+        return (network.layer,)
     if not as_network(network).hidden_layers:
         raise RequestError(
             f"layer {level + 1} is a {type(network).__name__}, which has no hidden layers, so it cannot be "
@@ -113,7 +130,7 @@ class Stack:
     records: tuple[Fit, ...]
 
     @property
-    def layers(self) -> tuple[Layer, ...]:
+    def layers(self) -> StackedLayers:
         return tuple(layer for level, network in enumerate(self.networks) for layer in hidden_layers(network, level))
 
     @property
@@ -127,23 +144,36 @@ class Stack:
 
     def encode(self, inputs: Any) -> np.ndarray:
         """The features of raw inputs."""
-        return np.asarray(encode_inputs(self.layers, self.scaler.apply(inputs)))
+        found = np.asarray(encode_inputs(self.layers, self.scaler.apply(inputs)))
+        return found.reshape(len(found), -1)
 
-    def network(self, outputs: int, mlp: Mlp, *, key: Key[Array, ""]) -> MlpNetwork:
+    def network(self, outputs: int, mlp: Mlp, *, key: Key[Array, ""]) -> MlpNetwork | ConvolutionalNetwork:
         """The layers with a new output on top; dropout and the output's initial weights as `mlp` says."""
-        return with_output(self.layers, outputs, mlp, key=key)
+        return with_output(self.layers, outputs, mlp, key=key, inputs=self.records[0].predictor.shape)
 
 
-def with_output(layers: tuple[Layer, ...], outputs: int, mlp: Mlp, *, key: Key[Array, ""]) -> MlpNetwork:
-    """A perceptron whose hidden layers begin as these."""
-    hidden = tuple(dataclasses.replace(layer, dropout=dropout_of(mlp)) for layer in layers)
+def with_output(
+    layers: StackedLayers, outputs: int, mlp: Mlp, *, key: Key[Array, ""], inputs: tuple[int, ...] = ()
+) -> MlpNetwork | ConvolutionalNetwork:
+    """A network whose hidden layers begin as these. The size of a layer of filters depends on that of the `inputs`."""
+    noise = dropout_of(mlp)
+    dense = tuple(dataclasses.replace(layer, dropout=noise) for layer in layers if isinstance(layer, Layer))
+    filters = [layer for layer in layers if isinstance(layer, ConvolutionLayer)]
+    if filters:
+        filters[-1] = dataclasses.replace(filters[-1], dropout=noise)
     fan_in = layers[-1].weight.shape[0]
+    if filters:
+        fan_in = jax.eval_shape(Encoder(layers), jax.ShapeDtypeStruct(inputs, jnp.float32)).shape[0]
     weight = mlp.output_initial.draw(outputs, fan_in, 1.0, key=key)
-    return MlpNetwork(hidden, Linear(weight, jnp.zeros(outputs), mlp.output_activation))
+    output = Linear(weight, jnp.zeros(outputs), mlp.output_activation)
+    return ConvolutionalNetwork(tuple(filters), dense, output, None, 2) if filters else MlpNetwork(dense, output)
 
 
 class Pretrained(AbstractModel):
-    """A perceptron whose layers were learned one by one: what a record says of its model."""
+    """A network whose layers were learned one by one: what a record says of its model.
+
+    `mlp` says how the dense layers are fine-tuned, and the output; layers of filters keep their form.
+    """
 
     layers: tuple[Recipe, ...]
     mlp: Mlp
@@ -189,11 +219,21 @@ def widths_of(recipe: Recipe) -> tuple[int, ...]:
     return tuple(known.get("widths", (known.get("units", 1),)))
 
 
-def check_layer_memory(recipe: Recipe, inputs: int, rows: int) -> None:
+def code_shape(recipe: Recipe, inputs: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of what the next layer reads."""
+    if isinstance(recipe.model, ConvolutionalAutoEncoder):
+        return recipe.model.pooled_shape(inputs)
+    return (int(widths_of(recipe)[-1]),)
+
+
+def check_layer_memory(recipe: Recipe, inputs: tuple[int, ...], rows: int) -> None:
     """Raises an error if the weights or codes of a layer do not fit into memory, before any training."""
-    units = int(widths_of(recipe)[-1])
-    needed = 4 * (8 * inputs * units + rows * units)  # weights, gradients and an optimiser's means; codes
-    what = f"{units} code units over {inputs} inputs and {rows} rows need about"
+    shape = code_shape(recipe, inputs)
+    units, width = math.prod(shape), math.prod(inputs)
+    # Weights, gradients and an optimiser's means; filters have few, and no more of their maps than there are places.
+    weights = 8 * (width if len(shape) == 1 else 64) * units
+    needed = 4 * (weights + rows * units)
+    what = f"{units} code units over {width} inputs and {rows} rows need about"
     require_memory(needed, what, "Use fewer units or fewer rows.")
 
 
@@ -222,7 +262,7 @@ def pretrain_layers(
     networks: list[Any] = []
     records: list[Fit] = []
     for level, recipe in enumerate(layers):
-        check_layer_memory(recipe, math.prod(below.shape[1:]), len(train))
+        check_layer_memory(recipe, below.shape[1:], len(train))
         folder = None if options.folder is None else options.folder / f"layer-{level + 1}"
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
@@ -280,7 +320,9 @@ def fit_pretrained(
     than its even share, and the whole network what is left. `begin` is called as each layer begins, and once more.
     """
     if not isinstance(recipe.model, Mlp):
-        raise RequestError(f"pre-trained layers make an Mlp; the recipe's model is a {type(recipe.model).__name__}.")
+        raise RequestError(
+            f"pre-trained layers are fine-tuned as an Mlp says; the recipe's model is a {type(recipe.model).__name__}."
+        )
     criterion = as_criterion(recipe.criterion)
     known, labelled, spare = dataset.labelled, dataset, None
     if not known.all():

@@ -18,8 +18,11 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Key
 
+from ..models.activations import Identity
+from ..models.convolution.auto_encoder import ConvolutionalAutoEncoderNetwork
+from ..models.convolution.network import ConvolutionalNetwork
 from ..models.input_stage import InputStage
-from ..models.mlp import Layer, Mlp, MlpNetwork, dropout_of
+from ..models.mlp import Layer, Linear, Mlp, MlpNetwork, dropout_of
 from ..optimisers.wrappers.slower_below import SlowerBelow, within_averages
 from ..records.finding import Finding
 from ..runtime.errors import RequestError
@@ -31,6 +34,7 @@ from ..specs.networks import as_network
 from ..specs.paths import parts
 from ..training.model_files import MODEL, load_predictor, load_used_rows
 from ..training.predictor import Predictor
+from .stack import StackedLayers
 
 
 @functools.lru_cache(maxsize=4)
@@ -45,7 +49,7 @@ def _load(path: Path, changed: int) -> Predictor:
     if not lower_layers(predictor)[1]:
         raise RequestError(
             f"the network of {path.parent} is a {type(predictor.network).__name__}, whose layers cannot be stacked: "
-            "name a run that trained an `Mlp`, an auto-encoder or a Boltzmann machine."
+            "name a run that trained an `Mlp`, a `Convolutional`, an auto-encoder or a Boltzmann machine."
         )
     return predictor
 
@@ -58,8 +62,19 @@ def predictor_of(source: str) -> Predictor:
     return _load(path.resolve(), path.stat().st_mtime_ns)
 
 
-def lower_layers(predictor: Predictor) -> tuple[InputStage | None, tuple[Layer, ...]]:
-    """The input stage of a network, if it has one, and its hidden layers, bottom up."""
+def as_filters(network: Any) -> ConvolutionalNetwork | None:
+    """A network with layers of filters, an auto-encoder's as one without an output; None where there are none."""
+    if isinstance(network, ConvolutionalAutoEncoderNetwork):
+        nothing = Linear(jnp.zeros((0, 0)), jnp.zeros(0), Identity())
+        return ConvolutionalNetwork((network.layer,), (), nothing, None, len(network.shape) - 1)
+    return network if isinstance(network, ConvolutionalNetwork) else None
+
+
+def lower_layers(predictor: Predictor) -> tuple[InputStage | None, StackedLayers]:
+    """The input stage of a network, if it has one, and its hidden layers, bottom up: those of filters first."""
+    filters = as_filters(predictor.network)
+    if filters is not None:
+        return None, (*filters.convolutions, *filters.layers)
     layers = as_network(predictor.network).hidden_layers
     stage = layers[0] if layers and isinstance(layers[0], InputStage) else None
     hidden = layers[1:] if stage is not None else layers
@@ -74,8 +89,25 @@ def count_taken(source: str, layers: int) -> int:
     return layers or there
 
 
+def filters_below(
+    earlier: ConvolutionalNetwork, count: int, inputs: tuple[int, ...], outputs: int, above: Mlp, *, key: Key[Array, ""]
+) -> ConvolutionalNetwork:
+    """A network of filters that begins with the lowest `count` layers of another; the layers `above` them are new."""
+    noise, stages = dropout_of(above), len(earlier.convolutions)
+    filters = [dataclasses.replace(layer, dropout=None) for layer in earlier.convolutions[:count]]
+    filters[-1] = dataclasses.replace(filters[-1], dropout=noise)
+    dense = tuple(dataclasses.replace(layer, dropout=noise) for layer in earlier.layers[: max(0, count - stages)])
+    lower = dataclasses.replace(earlier, convolutions=tuple(filters), layers=dense)
+    width = jax.eval_shape(lower.features, jax.ShapeDtypeStruct(inputs, jnp.float32)).shape
+    top = above.build(width, outputs, key=key)
+    return dataclasses.replace(lower, layers=(*dense, *top.layers), output=top.output)
+
+
 class Transferred(AbstractModel):
-    """A perceptron whose lower layers begin as those of a finished run; layers above them and the output are new."""
+    """A network whose lower layers begin as those of a finished run; layers above them and the output are new.
+
+    Of a network of filters the layers of filters come first, each counted as one, then the dense layers above them.
+    """
 
     source: str = switch("", row="A9", kind="model", about="the folder of the run whose layers are taken")
     layers: int = switch(
@@ -83,18 +115,25 @@ class Transferred(AbstractModel):
     )
     above: Mlp = Mlp(widths=(), dropout=0.0)
 
-    def build(self, inputs: tuple[int, ...], outputs: int, *, key: Key[Array, ""]) -> MlpNetwork:
+    def build(self, inputs: tuple[int, ...], outputs: int, *, key: Key[Array, ""]) -> MlpNetwork | ConvolutionalNetwork:
         earlier = predictor_of(self.source)
         stage, hidden = lower_layers(earlier)
-        expected = math.prod(jax.eval_shape(earlier.scaler, jnp.zeros(earlier.shape)).shape)
-        if math.prod(inputs) != expected:
+        expected = jax.eval_shape(earlier.scaler, jnp.zeros(earlier.shape)).shape
+        if math.prod(inputs) != math.prod(expected):
             raise RequestError(
-                f"the layers of {self.source} take {expected} inputs, but there are {math.prod(inputs)}: give data "
-                f"with the same columns, and keep its scaler, `ScalerOf({self.source!r})`."
+                f"the layers of {self.source} take {math.prod(expected)} inputs, but there are {math.prod(inputs)}: "
+                f"give data with the same columns, and keep its scaler, `ScalerOf({self.source!r})`."
             )
-        taken = hidden[: count_taken(self.source, self.layers)]
-        top = self.above.build((taken[-1].weight.shape[0],), outputs, key=jr.fold_in(key, len(taken)))
-        lower = tuple(dataclasses.replace(layer, dropout=dropout_of(self.above)) for layer in taken)
+        count = count_taken(self.source, self.layers)
+        key = jr.fold_in(key, count)
+        filters = as_filters(earlier.network)
+        if filters is not None:
+            return filters_below(filters, count, expected, outputs, self.above, key=key)
+        taken = hidden[:count]
+        top = self.above.build((taken[-1].weight.shape[0],), outputs, key=key)
+        lower = [
+            dataclasses.replace(layer, dropout=dropout_of(self.above)) for layer in taken if isinstance(layer, Layer)
+        ]
         return MlpNetwork((*lower, *top.layers), top.output, stage)
 
 

@@ -26,6 +26,7 @@ _NAMES = {
     "specs.recipe": "Recipe",
     "specs.schedules": "AbstractSchedule Constant Noise",
     "specs.sequences": "Sequences",
+    "specs.trees.container": "Trees",
     "specs.serialisation": "to_json from_json",
     "specs.sparse.rows": "SparseRows",
     "specs.search_space": "Space Dimension dimension read_space",
@@ -52,15 +53,16 @@ _NAMES = {
     "data.curriculum": "Curriculum easiest_first",
     "data.fitted_scalers": (
         "Affine SmoothlyClipped Bounded Logarithmic Rooted Interpolated Projection OneOfSeveral FlagsAndCodes Chained "
-        "SideBySide OverSteps WeightedCounts"
+        "SideBySide OverNodes OverSteps WeightedCounts"
     ),
     "data.reading.new_rows": "read_rows",
     "data.reading.read": "ReadRequest read",
     "data.reading.tables": "from_frame",
     "data.scaling": (
         "NoScaling Standardise Robust MaxAbs UnitRange Pixels Logarithm SquareRoot Uniformise NormalScores Pca Chain "
-        "Columns Automatic kind_of_inputs"
+        "Columns Automatic"
     ),
+    "data.input_kind": "kind_of_inputs",
     "data.sequence_scaling": "Steps",
     "data.splits": "HoldOut GroupHoldOut TimeHoldOut GivenParts Fold",
     "models.activations": (
@@ -68,6 +70,7 @@ _NAMES = {
     ),
     "models.auto_encoder": "AsHidden Decoder AutoEncoderNetwork MlpAutoEncoder",
     "models.centred_mlp": "CentredLayer CentredNetwork CentredMlp",
+    "models.convolution.auto_encoder": "ConvolutionalAutoEncoder ConvolutionalAutoEncoderNetwork",
     "models.convolution.augmentation": "AbstractAugmentation NoAugmentation Shift Crop Flip Augmentations",
     "models.convolution.convolutional": "Convolutional",
     "models.convolution.network": "ConvolutionLayer ConvolutionalNetwork",
@@ -93,6 +96,8 @@ _NAMES = {
     "models.sparse_coding": "SparseCodingNetwork PredictiveSparseNetwork SparseDictionary PredictiveSparse",
     "models.gaussian_visible": "GaussianVisible PreciseUnits",
     "models.visible_units": "AbstractVisible BinaryVisible LabelledVisible TruncatedExponentialVisible",
+    "models.trees.cells": "AbstractTreeCell SimpleTreeCell TreeGru TreeLstm",
+    "models.trees.recursive": "Recursive RecursiveNetwork NodeWeights",
     "models.width_scaled_weights": "OutputScaled",
     "criteria.code_sparsity": "AbstractSparsity L1Codes StudentT SquaredToTarget KlToTarget BiasPenalty",
     "criteria.contraction": "Contraction HigherContraction",

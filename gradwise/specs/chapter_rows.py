@@ -77,6 +77,7 @@ ROWS = {
     "G1": "the machine",
     "G2": "sparse inputs",
     "G6": "symbolic inputs and embeddings",
+    "G11": "recursive networks over trees",
     "H1": "curriculum and continuation",
     "H2": "adaptive rates: global, by layer, neuron or parameter",
     "H3": "Adagrad and vSGD",

@@ -37,6 +37,14 @@ class FittedScaler(eqx.Module):
         """What the inputs of a scaled example of this shape are: numbers if it is one row; None if it is an image."""
         return InputLayout(numbers=shape[0]) if len(shape) == 1 else None
 
+    def accept(self, inputs: Any) -> Any:
+        """Raw examples in the terms of the training set: trees get the numbers that its symbols have."""
+        return inputs
+
+    def reads_trees(self) -> bool:
+        """Whether its examples are trees."""
+        return False
+
     def keeps_zeros(self) -> bool:
         """Whether every 0 stays 0 and nothing moves to another column, so that `map_entries` does the same."""
         return False
@@ -51,6 +59,7 @@ class FittedScaler(eqx.Module):
     def apply(self, inputs: Any, dtype: Any = np.float32) -> np.ndarray:
         """All rows of an array, a SciPy sparse matrix or `Sequences`; each result depends on its own row alone."""
         done: np.ndarray | None = None
+        inputs = self.accept(inputs)
         # A few megabytes at a time stay in cache.
         for start, block in row_blocks(inputs, 2**19) if inputs.shape[0] else [(0, inputs)]:
             part = self.map(np.asarray(block.toarray() if hasattr(block, "toarray") else block, np.float64), np)

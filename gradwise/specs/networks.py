@@ -42,6 +42,11 @@ class Network(eqx.Module):
         return self.hidden_layers[0].weight if self.hidden_layers else None
 
     @property
+    def filter_shape(self) -> tuple[int, ...]:
+        """The shape of what such a unit sees, where that is a part of an example: rows, columns, channels."""
+        return ()
+
+    @property
     def takes_sparse(self) -> bool:
         """Whether an example may be a `SparseRows`."""
         return False

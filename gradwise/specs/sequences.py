@@ -11,7 +11,7 @@ reads them by mistake shows as NaN, and everything that gathers, splits or store
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -112,9 +112,9 @@ class Sequences:
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         if isinstance(rows, slice) and rows.step in (None, 1):  # neighbours: nothing is copied
             start = self.offsets[places[0]]
-            return Sequences(self.values[start : start + offsets[-1]], offsets, self.longest)
+            return replace(self, values=self.values[start : start + offsets[-1]], offsets=offsets)
         steps = np.repeat(self.offsets[places] - offsets[:-1], lengths) + np.arange(offsets[-1])
-        return Sequences(self.values[steps], offsets, self.longest)
+        return replace(self, values=self.values[steps], offsets=offsets)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         """The dense array, NaN beyond the end of each sequence."""
@@ -129,7 +129,11 @@ class Sequences:
 
     def with_longest(self, longest: int) -> Sequences:
         """The same sequences with room for so many steps each."""
-        return Sequences(self.values, self.offsets, longest)
+        return replace(self, longest=longest)
+
+    def like(self, others: Sequences) -> Sequences:
+        """The same examples in the terms of others, where those have some."""
+        return self
 
     def summaries(self) -> np.ndarray:
         """One row for each sequence: its length, then the mean and the deviation of each channel.
@@ -145,6 +149,11 @@ class Sequences:
         deviation = np.sqrt(np.add.reduceat(apart**2, self.offsets[:-1], axis=0) / count)
         return np.hstack([self.lengths[:, None], mean, deviation])
 
+    def summary_names(self) -> tuple[str, ...]:
+        """What the columns of `summaries` are called."""
+        channels = range(1, self.shape[2] + 1)
+        return ("length", *(f"{what} of channel {number}" for what in ("mean", "deviation") for number in channels))
+
 
 def is_list_of_sequences(data: Any) -> bool:
     """Whether a list holds arrays that differ in length and so make no array."""
@@ -154,12 +163,6 @@ def is_list_of_sequences(data: Any) -> bool:
     return all(len(shape) in (1, 2) for shape in shapes) and len({shape[0] for shape in shapes}) > 1
 
 
-def summary_names(sequences: Sequences) -> tuple[str, ...]:
-    """What the columns of `summaries` are called."""
-    channels = range(1, sequences.shape[2] + 1)
-    return ("length", *(f"{what} of channel {number}" for what in ("mean", "deviation") for number in channels))
-
-
 def as_rows(inputs: Any) -> Any:
     """Inputs for what reads one row of numbers for each example: of sequences, their summaries."""
     return inputs.summaries() if isinstance(inputs, Sequences) else inputs
@@ -167,9 +170,11 @@ def as_rows(inputs: Any) -> Any:
 
 def stack_sequences(pieces: Sequence[Sequences]) -> Sequences:
     """One set after the other."""
+    pieces = [piece.like(pieces[0]) for piece in pieces]
     lengths = np.concatenate([piece.lengths for piece in pieces])
     values = np.concatenate([piece.values for piece in pieces])
-    return Sequences(values, np.concatenate([[0], np.cumsum(lengths)]), max(piece.longest for piece in pieces))
+    longest = max(piece.longest for piece in pieces)
+    return replace(pieces[0], values=values, offsets=np.concatenate([[0], np.cumsum(lengths)]), longest=longest)
 
 
 def with_steps_of(rows: Sequences, shape: tuple[int, ...]) -> Sequences:

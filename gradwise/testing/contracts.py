@@ -34,6 +34,7 @@ from ..data.batches import Fixed
 from ..models.activations import AbstractActivation, Tanh
 from ..models.mlp import Mlp
 from ..models.recurrence.recurrent import Recurrent
+from ..models.trees.recursive import Recursive
 from ..specs.contracts import AbstractBatches, AbstractModel, AbstractOptimiser
 from ..specs.knobs import Spec, declarations
 from ..specs.networks import apply_batch
@@ -275,6 +276,11 @@ def check_activation(activation: AbstractActivation) -> None:
     demand(activation.gain() > 0, f"{name}: the gain must be positive")
 
 
+def inputs_for(model: AbstractModel) -> tuple[int, ...]:
+    """The shape of an example that a model is checked with."""
+    return (6, 2) if isinstance(model, Recurrent) else (6, 4) if isinstance(model, Recursive) else (6,)
+
+
 def check_model(model: AbstractModel, inputs: tuple[int, ...] = (6,), outputs: int = 3) -> None:
     """Built from the key alone; deterministic without a key; every example for itself; finite gradients."""
     name = type(model).__name__
@@ -341,7 +347,7 @@ _CHECKS: tuple[tuple[type, Any], ...] = (
     (AbstractPenalty, check_penalty),
     (AbstractSparsity, check_sparsity),
     (AbstractActivation, check_activation),
-    (AbstractModel, lambda model: check_model(model, (6, 2) if isinstance(model, Recurrent) else (6,))),
+    (AbstractModel, lambda model: check_model(model, inputs_for(model))),
     (AbstractBatches, check_batches),
 )
 

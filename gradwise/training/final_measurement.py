@@ -125,7 +125,9 @@ def packed(values: Any, low: float, high: float) -> str:
 
 def _filters(network: Any, width: int) -> Filters | None:
     """The filters with the largest norms, largest first, each on its own scale from -1 to 1."""
-    found = as_network(network).filters
+    found, window = as_network(network).filters, as_network(network).filter_shape
+    image = image_shape(window, ()) if window else ()
+    width = math.prod(window) if image else width
     weights = None if found is None else np.asarray(found, np.float64)
     if weights is None or weights.ndim != 2 or weights.shape[1] != width or not np.isfinite(weights).all():
         return None
@@ -138,6 +140,7 @@ def _filters(network: Any, width: int) -> Filters | None:
         norms=tuple(round(float(norm), 5) for norm in norms[chosen]),
         of=len(weights),
         bytes=packed(weights[chosen] / np.where(peak > 0, peak, 1.0), -1.0, 1.0),
+        image=image,
     )
 
 

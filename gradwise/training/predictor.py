@@ -115,6 +115,12 @@ def reads_sequences(predictor: AbstractPredictor) -> bool:
     return bool(members[0].scaler.over_steps)
 
 
+def reads_trees(predictor: AbstractPredictor) -> bool:
+    """Whether each of its rows is a tree."""
+    members: Any = getattr(predictor, "members", (predictor,))
+    return bool(members[0].scaler.reads_trees())
+
+
 @dataclasses.dataclass(frozen=True)
 class Predictor(AbstractPredictor):
     """One network. `shift` and `scale` bring standardised numbers back to their own units."""

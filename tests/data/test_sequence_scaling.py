@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import gradwise as gw
-from gradwise.data.scaling import Automatic, Standardise, kind_of_inputs
+from gradwise.data.input_kind import kind_of_inputs
+from gradwise.data.scaling import Automatic, Standardise
 from gradwise.data.sequence_scaling import Steps
 from gradwise.specs.sequences import Sequences
 from gradwise.specs.serialisation import from_json, to_json

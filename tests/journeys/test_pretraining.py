@@ -406,3 +406,18 @@ def test_what_cannot_be_transferred_is_refused_in_one_line(gradwise, second, wor
     assert said.code == 2
     assert told in said.err
     assert len(said.err.strip().splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_stages_of_filters_are_pretrained_and_resumed(place, gradwise):
+    words = ("fit", "labelled.npz", "--pretrain", "convolutional:2,convolutional:3", *SHORT)
+    words += ("--set", "layers.stopping=Off", "--set", "layers.stopping.epochs=1", "--set", "layers.model.kernel=3")
+    assert gradwise(*words, "--out", "stages").code == 0
+    network = load_predictor(Path("stages", "model.safetensors"))[0].network
+    assert [layer.weight.shape for layer in network.convolutions] == [(2, 9), (3, 18)]
+    record = read_fit(Path("stages"))
+    assert [layer.learner for layer in record.evidence.layers] == ["convolutional", "convolutional"]
+    assert record.evidence.layers[0].features.filters.image == (3, 3)
+    before = Path("stages/model.safetensors").read_bytes()
+    assert gradwise(*words, "--out", "stages", "--resume").code == 0
+    assert Path("stages/model.safetensors").read_bytes() == before

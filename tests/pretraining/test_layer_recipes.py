@@ -11,6 +11,7 @@ import pytest
 
 from gradwise.criteria.reconstruction import CrossEntropy
 from gradwise.pretraining.layer_recipes import LEARNERS, kind_of_layer, learner, parse_layers, recipes_of_layers
+from gradwise.pretraining.stack import hidden_layers
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.dataset import Dataset, Inputs
 from gradwise.specs.paths import knobs
@@ -91,12 +92,14 @@ def test_the_rate_of_a_gaussian_machine_is_that_of_its_benchmark():
 @pytest.mark.parametrize("kind", sorted(LEARNERS))
 def test_every_learner_suits_the_inputs_it_is_made_for(kind):
     """Real inputs are taken by what is made for them; its features are one number for each unit."""
-    rows = jnp.asarray(np.random.default_rng(0).normal(size=(8, 6)), jnp.float32)
+    shape = (2, 3) if kind == "convolutional" else (6,)
+    rows = jnp.asarray(np.random.default_rng(0).normal(size=(8, *shape)), jnp.float32)
     recipe = learner(kind, 3, inputs=rows)
     recipe.criterion.check_inputs(rows)
-    network = recipe.model.build((6,), 0, key=jax.random.key(0))
-    assert jax.vmap(network)(rows).shape == (8, 3)
-    assert network.hidden_layers[0].weight.shape == (3, 6)  # so that it can be stacked
+    network = recipe.model.build(shape, 0, key=jax.random.key(0))
+    assert jax.vmap(network)(rows).shape == (8, 18 if kind == "convolutional" else 3)  # filters: three for each place
+    weights = {"convolutional": (3, 25)}.get(kind, (3, 6))
+    assert hidden_layers(network, 0)[0].weight.shape == weights  # so that it can be stacked
     scores = recipe.criterion.measures(network, rows)[recipe.criterion.measured(network)[0]]
     assert scores.shape == (8,)
     assert np.isfinite(scores).all()
@@ -114,3 +117,12 @@ def test_probabilities_are_asked_for_where_they_are_taken():
     recipe = dataclasses.replace(learner("plain", 3), scaler=_identity())
     with pytest.raises(RequestError, match="UnitRange"):
         train(recipe, Dataset(rows, np.zeros((30, 0)), Inputs()), key=jax.random.key(0))
+
+
+def test_layers_of_filters_come_first():
+    recipes = recipes_of_layers("convolutional:4x2,denoising:5", unit=True, task="classes")
+    assert [kind_of_layer(recipe) for recipe in recipes] == ["convolutional", "convolutional", "denoising"]
+    losses = [type(recipe.criterion.loss).__name__ for recipe in recipes]
+    assert losses == ["CrossEntropy", "SquaredError", "SquaredError"]  # what rectifiers answer is no probability
+    with pytest.raises(RequestError, match=r"which a denoising layer does not give: put the convolutional layers"):
+        recipes_of_layers("denoising:5,convolutional:4", unit=True, task="classes")

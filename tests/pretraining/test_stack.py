@@ -16,11 +16,12 @@ from gradwise.data.scaling import NoScaling, UnitRange
 from gradwise.data.splits import GivenParts, HoldOut
 from gradwise.models.activations import Sigmoid, Tanh
 from gradwise.models.auto_encoder import MlpAutoEncoder
+from gradwise.models.convolution.auto_encoder import ConvolutionalAutoEncoder
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.adaptive.adam import Adam
 from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.pretraining.layer_recipes import learner
-from gradwise.pretraining.stack import Pretrained, check_layer_memory, fit_pretrained, pretrain
+from gradwise.pretraining.stack import Pretrained, check_layer_memory, code_shape, fit_pretrained, pretrain
 from gradwise.records.data_read import SetSizes
 from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError
@@ -318,9 +319,9 @@ def test_what_cannot_be_stacked_is_refused(monkeypatch):
         fit_pretrained(dataclasses.replace(RECIPE, model=LAYERS[0].model), blobs(), LAYERS, key=KEY)
     monkeypatch.setattr("gradwise.runtime.memory.available_bytes", lambda: 4 * (8 * 4 * 5 + 60 * 5) - 1)
     with pytest.raises(RequestError, match="fewer units"):
-        check_layer_memory(LAYERS[0], 4, 60)
+        check_layer_memory(LAYERS[0], (4,), 60)
     monkeypatch.setattr("gradwise.runtime.memory.available_bytes", lambda: 4 * (8 * 4 * 5 + 60 * 5))
-    check_layer_memory(LAYERS[0], 4, 60)
+    check_layer_memory(LAYERS[0], (4,), 60)
 
 
 @pytest.mark.slow
@@ -341,3 +342,69 @@ def test_layers_can_be_learned_greedily_with_the_labels():
         scaled = 1.0 / (1.0 + np.exp(-(scaled @ np.asarray(layer.weight).T + np.asarray(layer.bias))))
     np.testing.assert_allclose(learned.encode(data.inputs), scaled, atol=1e-5)
     assert [layer.weight.shape for layer in learned.layers] == [(6, 64), (4, 6)]
+
+
+FILTERS = tuple(
+    dataclasses.replace(
+        learner("convolutional", units, inputs=np.full(1, low)),
+        model=ConvolutionalAutoEncoder(units=units, kernel=3),
+        **SHORT,
+    )
+    for units, low in ((2, 0.5), (3, 2.0))
+)
+STAGES = (*FILTERS, dataclasses.replace(learner("plain", 4, inputs=np.full(1, 2.0)), **SHORT))
+
+
+def pictures():
+    draw = np.random.default_rng(0)
+    return Dataset(draw.uniform(size=(60, 6, 6)).astype(np.float32), draw.integers(0, 3, 60), Classes(np.arange(3)))
+
+
+@pytest.fixture(scope="module")
+def filter_stack():
+    return pretrain([dataclasses.replace(STAGES[0], scaler=NoScaling()), *STAGES[1:]], pictures(), key=KEY)
+
+
+def pooled_by_hand(layer, maps):
+    """A rectified layer of 3 x 3 filters with zeros around, then the largest of each 2 x 2 places, in NumPy."""
+    rows, columns = maps.shape[1:3]
+    wide = np.pad(maps, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    seen = np.stack([wide[:, r : r + rows, c : c + columns] for r in range(3) for c in range(3)], axis=3)
+    found = seen.reshape(*maps.shape[:3], -1) @ np.asarray(layer.weight).T + np.asarray(layer.bias)
+    found = np.maximum(found, 0.0)[:, : rows // 2 * 2, : columns // 2 * 2]
+    return found.reshape(len(maps), rows // 2, 2, columns // 2, 2, -1).max(axis=(2, 4))
+
+
+def test_each_stage_of_filters_learns_from_the_pooled_maps_below(filter_stack):
+    below = pictures().inputs
+    maps = pooled_by_hand(filter_stack.networks[0].layer, below[..., None])
+    second = filter_stack.networks[1]
+    assert (second.shape, second.layer.weight.shape) == ((3, 3, 2), (3, 18))
+    top = pooled_by_hand(second.layer, maps)
+    dense = filter_stack.networks[2].encoder[0]
+    assert dense.weight.shape == (4, 3)
+    expected = sigmoid(top.reshape(60, -1) @ np.asarray(dense.weight).T + np.asarray(dense.bias))
+    np.testing.assert_allclose(filter_stack.encode(below), expected, atol=1e-5)
+    told = filter_stack.records[1].metrics
+    error = STAGES[1].criterion.measures(second, jax.numpy.asarray(maps, "float32"))["reconstruction_error"]
+    whole = told["train"]["reconstruction_error"] * 54 + told["valid"]["reconstruction_error"] * 6
+    assert whole == pytest.approx(float(error.sum()), rel=1e-5)
+
+
+def test_the_first_stage_is_the_auto_encoder_trained_alone(filter_stack):
+    key = jax.random.fold_in(keys.named(KEY, "pretraining"), 0)
+    recipe = dataclasses.replace(STAGES[0], scaler=NoScaling())
+    record = train(recipe, pictures().without_targets(), key=key)
+    assert np.array_equal(record.predictor.network.layer.weight, filter_stack.layers[0].weight)
+
+
+def test_fine_tuning_begins_with_the_stages_and_a_new_output(filter_stack):
+    network = filter_stack.network(3, Mlp(widths=(4,), activation=Sigmoid(), dropout=0.5), key=KEY)
+    layers = (*network.convolutions, *network.layers)
+    for layer, learned in zip(layers, filter_stack.layers, strict=True):
+        assert np.array_equal(layer.weight, learned.weight)
+    assert [layer.dropout is None for layer in layers] == [True, False, False]
+    x = pictures().inputs
+    np.testing.assert_allclose(jax.vmap(network.features)(jax.numpy.asarray(x)), filter_stack.encode(x), atol=1e-6)
+    assert network.output.weight.shape == (3, 4)
+    assert [code_shape(STAGES[0], (6, 6)), code_shape(STAGES[1], (3, 3, 2))] == [(3, 3, 2), (1, 1, 3)]

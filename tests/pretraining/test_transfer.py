@@ -12,6 +12,7 @@ from sklearn.datasets import load_digits
 import gradwise as gw
 from gradwise.pretraining.transfer import find_seen_rows, lower_layers, predictor_of, slower_below
 from gradwise.runtime.errors import RequestError
+from gradwise.specs.paths import get
 
 SHORT = {"stopping": "Off", "stopping.epochs": 30}
 DIGITS, KINDS = load_digits(return_X_y=True)
@@ -120,6 +121,50 @@ def test_layers_of_auto_encoders_and_of_transferred_networks_are_taken(source: s
     layers = [model.predictor.network.layers for model in (first, again)]
     assert [len(one) for one in layers] == [1, 1]
     assert np.array_equal(layers[0][0].weight, layers[1][0].weight)
+
+
+@pytest.fixture(scope="module")
+def filters(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A network of 3 and 4 filters, normalised over the batch, and 5 dense units, on 200 digits."""
+    folder = tmp_path_factory.mktemp("runs") / "filters"
+    model = gw.Convolutional(channels=(3, 4), widths=(5,), normalisation=gw.BatchNorm(), augmentation=gw.Shift(1))
+    options: dict[str, Any] = {"set": {"stopping": "Off", "stopping.epochs": 2}, "no_report": True}
+    gw.fit(PIXELS[:200], KINDS[:200], model=model, out=str(folder), no_baselines=True, **options)
+    return str(folder)
+
+
+def test_layers_of_filters_give_the_maps_of_the_run(filters: str) -> None:
+    """Stage by stage in NumPy's order of things: the layers of the run, then the new ones on what they gave."""
+    earlier = predictor_of(filters)
+    x = jax.numpy.asarray(earlier.scaler.apply(PIXELS[900:903]))
+    kinds = ("ConvolutionLayer", "ConvolutionLayer", "Layer")
+    assert tuple(type(layer).__name__ for layer in lower_layers(earlier)[1]) == kinds
+    for count, stages, widths in ((1, 1, (7,)), (2, 2, (7,)), (3, 2, (5, 7)), (0, 2, (5, 7))):
+        network = built(gw.Transferred(filters, layers=count, above=gw.Mlp(widths=(7,), dropout=0.3)), outputs=3)
+        assert len(network.convolutions) == stages
+        assert tuple(layer.weight.shape[0] for layer in network.layers) == widths
+        assert [layer.dropout is None for layer in network.convolutions] == [True, False][2 - stages :]
+        assert all(layer.dropout is not None for layer in network.layers)
+        for row in x:
+            h = row[..., None]
+            for layer in lower_layers(earlier)[1][: count or 3]:
+                h = layer(h if h.ndim == 3 and type(layer).__name__ == kinds[0] else h.ravel(), key=None)
+            h = network.layers[-1](h.ravel(), key=None)
+            np.testing.assert_allclose(network(row), network.output(h), rtol=1e-6, atol=1e-6)
+
+
+def test_frozen_filters_stay_and_the_others_move(filters: str) -> None:
+    few = PIXELS[900:960], KINDS[900:960] % 2
+    model = gw.fit(*few, from_=filters, freeze=1, set={"stopping.epochs": 2}, no_report=True, no_baselines=True)
+    now, before = model.predictor.network, predictor_of(filters).network
+    for name in ("weight", "bias", "norm.gain", "norm.shift"):
+        assert np.array_equal(get(now.convolutions[0], name), get(before.convolutions[0], name))
+    assert not np.array_equal(now.convolutions[1].weight, before.convolutions[1].weight)
+    assert not np.array_equal(now.layers[0].weight, before.layers[0].weight)
+    assert now.output.weight.shape == (2, 5)
+    assert now.augmentation == before.augmentation
+    with pytest.raises(RequestError, match="has 3 hidden layers, so 4 cannot be taken"):
+        built(gw.Transferred(filters, layers=4))
 
 
 def errors_with_and_without(

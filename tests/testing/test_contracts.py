@@ -26,6 +26,7 @@ from gradwise.criteria.supervised import Supervised
 from gradwise.data.scaling import Chain, Logarithm, Standardise
 from gradwise.models.activations import AbstractActivation
 from gradwise.models.auto_encoder import MlpAutoEncoder
+from gradwise.models.convolution.auto_encoder import ConvolutionalAutoEncoder
 from gradwise.models.convolution.convolutional import Convolutional
 from gradwise.models.deep_boltzmann import DeepBoltzmann
 from gradwise.models.gaussian_visible import PreciseUnits
@@ -36,6 +37,7 @@ from gradwise.models.recurrence.recurrent import Recurrent
 from gradwise.models.restricted_boltzmann import Rbm
 from gradwise.models.shared_weights import SharedWeights
 from gradwise.models.sparse_coding import PredictiveSparse, SparseDictionary
+from gradwise.models.trees.recursive import Recursive
 from gradwise.optimisers.averaging.parameter_average import MovingAverage, PolyakAverage, TailAverage
 from gradwise.optimisers.first_order.frozen import Frozen
 from gradwise.optimisers.first_order.schedules import SelfTimed
@@ -93,9 +95,11 @@ NEEDED = {
     TailAverage: {"optimiser": Sgd(0.1)},
     Proximal: {"optimiser": Sgd(0.1)},
     EffectiveDecay: {"optimiser": Sgd(0.1)},
+    ConvolutionalAutoEncoder: {"units": 1, "kernel": 4, "padding": "valid", "dimensions": 1},
     Convolutional: {"channels": (3, 4), "widths": (4,), "dimensions": 1, "dropout": 0.2},
     Clipped: {"optimiser": Sgd(0.1)},
     Recurrent: {"units": (4,), "dropout": 0.2},
+    Recursive: {"units": 4, "width": 3, "symbols": 2, "dropout": 0.2},
     Chain: {"steps": (Logarithm(), Standardise())},
 }
 # `Frozen` does not descend, on purpose; `PaddedMlp`, `LaidOut` and `PreciseUnits` are made when a run begins, chosen by

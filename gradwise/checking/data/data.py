@@ -21,7 +21,7 @@ from ...records.finding import Finding, worst_first
 from ...records.score_scale import percent
 from ...runtime.keys import generator, named
 from ...specs.dataset import Column, Dataset
-from ...specs.sequences import Sequences, as_rows, summary_names
+from ...specs.sequences import Sequences, as_rows
 from ..codes import found
 from .columns import ColumnsMeasured, find_columns, measure_columns
 from .example_order import Order, find_order, measure_order
@@ -91,7 +91,7 @@ def from_dataset(dataset: Dataset, parts: Sequence[Dataset | None]) -> dict[str,
     pairs = [None if part is None else (as_rows(part.inputs), part.targets) for part in chosen]
     columns = dataset.columns
     if isinstance(dataset.inputs, Sequences):
-        columns = tuple(Column(name) for name in summary_names(dataset.inputs))
+        columns = tuple(Column(name) for name in dataset.inputs.summary_names())
     groups = None if dataset.groups is None else tuple(None if part is None else part.groups for part in chosen)
     return {
         "train": pairs[0],

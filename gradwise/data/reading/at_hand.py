@@ -3,6 +3,7 @@
     load_at_hand(frame)                        a pandas or Polars frame, an Arrow table, a list of dictionaries
     load_at_hand(frame, frame_of_targets)      the targets apart: a series, a frame, an array or a list
     load_at_hand((X, y))                       arrays: NumPy, JAX or SciPy's sparse matrices
+    load_at_hand(["(+ 1 (* 2 3))", ...], y)    trees in brackets, or as nested tuples
     load_at_hand([first, second, ...], y)      sequences: arrays (steps, channels) of different lengths
 
 Columns are recognised as in a file: text, categories, dates and missing values.
@@ -19,6 +20,7 @@ import numpy as np
 from ...runtime.errors import RequestError
 from ...specs.dataset import Dataset
 from ...specs.sequences import Sequences, is_list_of_sequences
+from ...specs.trees.container import Trees, is_list_of_trees
 from .columns import fields_of_frame
 from .files import Loaded
 
@@ -51,6 +53,8 @@ def _inputs(data: Any) -> Any:
     """Inputs without column names."""
     if isinstance(data, Sequences):
         return data
+    if is_list_of_trees(data):
+        return Trees.from_list(data)
     if is_list_of_sequences(data):
         return Sequences.from_list(data)
     if hasattr(data, "tocsr"):

@@ -1,4 +1,4 @@
-"""Inputs that come as arrays, sparse matrices or sequences: whether they can be learned from."""
+"""Inputs that come as arrays, sparse matrices, sequences or trees: whether they can be learned from."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -9,6 +9,7 @@ import numpy as np
 from ...runtime.errors import RequestError
 from ...runtime.memory import row_blocks
 from ...specs.sequences import Sequences
+from ...specs.trees.container import Trees
 from .files import Loaded
 from .list_columns import list_columns, sequences_of_table
 
@@ -22,6 +23,37 @@ def sequences_in(loaded: Loaded, drop: Collection[str] = ()) -> Loaded:
     note = f"each row is a sequence of steps, from {', '.join(f'`{name}`' for name in names)}"
     test = None if loaded.test is None else sequences_in(loaded.test, drop)
     given: dict[str, Any] = {"table": None, "arrays": arrays, "test": test, "integers_are_classes": True}
+    return replace(loaded, **given, notes=(*loaded.notes, note))
+
+
+def _bracketed(values: Any) -> bool:
+    """Whether a column of a table holds trees in brackets: text that begins and ends with one, or a single word."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)) or values.null_count:
+        return False
+    whole = pc.match_substring_regex(values, r"^\s*(\(.*\)|[^()\s]+)\s*$")
+    return bool(pc.all(whole).as_py()) and bool(pc.any(pc.match_substring(values, "(")).as_py())
+
+
+def trees_in(loaded: Loaded, drop: Collection[str] = ()) -> Loaded:
+    """What was loaded, a table with a column of trees in brackets as trees; itself where there is none."""
+    table = loaded.table
+    names = [] if table is None else [name for name in table.column_names if _bracketed(table.column(name))]
+    names = [name for name in names if name not in drop]
+    if len(names) != 1:
+        return loaded
+    column = table.column(names[0])
+    try:
+        trees = Trees.from_list(column.to_pylist())
+    except RequestError as problem:
+        raise RequestError(f"{loaded.label}: column `{names[0]}`, {problem} If it is text, --drop it.") from None
+    beside = {name: table.column(name).to_numpy() for name in table.column_names if name != names[0]}
+    text = {name: values.astype(str) if values.dtype == object else values for name, values in beside.items()}
+    note = f"each row is a tree, from `{names[0]}`"
+    test = None if loaded.test is None else trees_in(loaded.test, drop)
+    given: dict[str, Any] = {"table": None, "arrays": {"X": trees, **text}, "test": test, "integers_are_classes": True}
     return replace(loaded, **given, notes=(*loaded.notes, note))
 
 

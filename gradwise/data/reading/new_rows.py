@@ -18,10 +18,11 @@ import numpy as np
 from ...runtime.errors import RequestError
 from ...specs.dataset import Column
 from ...specs.sequences import Sequences
+from ...specs.trees.container import Trees
 from .columns import fields_of
 from .files import Loaded
 from .folders.class_folders import CLASS
-from .input_arrays import check_input_array, sequences_in
+from .input_arrays import check_input_array, sequences_in, trees_in
 from .read import load_source
 from .tables import encode_table, from_frame, listed, source_of
 
@@ -83,10 +84,15 @@ def _file_rows(loaded: Loaded, columns: tuple[Column, ...], shape: tuple[int, ..
     return replace(found, table=table, paths=loaded.paths, remarks=tuple(f"{line}." for line in loaded.warnings))
 
 
-def _as_sequences(data: Any) -> Sequences:
-    """Sequences from a list of arrays, or from one array (sequences, steps, channels)."""
-    if isinstance(data, Sequences):
+def _as_sequences(data: Any, trees: bool) -> Sequences:
+    """Sequences from a list of arrays, or from one array (sequences, steps, channels); trees from their lists."""
+    if isinstance(data, Trees if trees else Sequences):
         return data
+    if trees:
+        if not isinstance(data, list | tuple) or len(data) == 0:
+            told = "a list of trees, in brackets or nested tuples, even for a single one, or `Trees`"
+            raise RequestError(f"the model expects {told}; got a {type(data).__name__}.")
+        return Trees.from_list(data)
     if not isinstance(data, list | tuple | np.ndarray) or len(data) == 0 or np.ndim(data[0]) == 0:
         raise RequestError(
             "the model expects sequences: a list of arrays (steps, channels), even for a single one, or `Sequences`; "
@@ -113,24 +119,26 @@ def _rows_at_hand(data: Any, columns: tuple[Column, ...], shape: tuple[int, ...]
     return Rows(encoded.inputs, encoded.unseen, table)
 
 
-def read_rows(source: Any, columns: tuple[Column, ...], shape: tuple[int, ...], sequences: bool = False) -> Rows:
+def read_rows(
+    source: Any, columns: tuple[Column, ...], shape: tuple[int, ...], sequences: bool = False, trees: bool = False
+) -> Rows:
     """New rows, encoded as the training rows were; other columns are ignored.
 
     `source` is what `read` takes, a data frame (or Arrow table), or an array of inputs. Rows without column names are
     matched by position if they have as many columns as the model expects. With `sequences` each row is a sequence
-    of any length.
+    of any length, and with `trees` beside it a tree.
     """
     if isinstance(source, Path):
         source = str(source)
     if sequences and not isinstance(source, str):
-        return _array_rows(_as_sequences(source), columns, shape, "the data")
+        return _array_rows(_as_sequences(source, trees), columns, shape, "the data")
     if not isinstance(source, str):
         return _rows_at_hand(source, columns, shape)
     text = [column.name for column in columns if column.kind == "category" or column.decimal]
     counted = bool(columns) and all(re.fullmatch(r"x[1-9]\d*", source_of(column)) for column in columns)
     is_image = not sequences and (len(shape) == 2 or (len(shape) == 3 and shape[2] in (1, 3)))
     loaded = load_source(source, (), text, counted=counted, shape=shape if is_image else None)
-    loaded = sequences_in(loaded) if sequences else loaded
+    loaded = trees_in(loaded) if trees else sequences_in(loaded) if sequences else loaded
     if loaded.paths and loaded.test is not None:
         raise RequestError(f"{loaded.label} has a training and a test set: give one of them, {loaded.label}/test.")
     if loaded.paths:

@@ -33,7 +33,7 @@ from .columns import Field, fields_of
 from .files import Loaded
 from .folders.class_folders import load_folder
 from .folders.file_kinds import kind_of_files
-from .input_arrays import alike, check_input_array, sequences_in
+from .input_arrays import alike, check_input_array, sequences_in, trees_in
 from .tables import (
     Encoded,
     blank_warning,
@@ -380,7 +380,7 @@ def read(source: Any, request: ReadRequest = ReadRequest(), targets: Any = None)
         loaded = loaded if test_file is None else replace(loaded, test=files.load_file(test_file, wanted, text))
     if test is not None and test_file is None:
         loaded = replace(loaded, test=load_at_hand(test, name="test data"))
-    found = sequences_in(loaded, request.drop)
+    found = trees_in(sequences_in(loaded, request.drop), request.drop)
     if found is not loaded:
         return _of_arrays(found, replace(request, drop=()))
     return _of_arrays(loaded, request) if loaded.table is None else _of_table(loaded, request)

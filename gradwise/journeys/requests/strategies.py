@@ -4,7 +4,7 @@ import dataclasses
 import re
 from typing import Any
 
-from ...pretraining.layer_recipes import LEARNERS, parse_layers
+from ...pretraining.layer_recipes import FILTERS, LEARNERS, parse_layers
 from ...runtime.errors import RequestError, nearest
 from ...searching.storage.study_definition import split_outside_brackets
 from ...searching.strategies.coarse_to_fine import CoarseToFine
@@ -33,6 +33,7 @@ STRATEGIES: dict[str, type[AbstractStrategy]] = {
 }
 MODELS = ("forest", "gp")
 SAMPLERS = ("tpe", "cmaes")
+_DENSE = tuple(kind for kind in LEARNERS if kind != FILTERS)  # Algorithm 1 learns layers of rows
 _WIDTHS = re.compile(r":\s*([1-9]\d{0,8})-([1-9]\d{0,8})")
 _LAYERWISE = re.compile(r"\s*layerwise\s*(?:\((.*)\))?\s*", re.IGNORECASE)
 
@@ -104,7 +105,7 @@ def parse_ranges(text: str) -> tuple[str, list[tuple[int, int] | None]]:
         range_ = (int(ends[1]), int(ends[2])) if ends else None
         if range_ and range_[0] >= range_[1]:
             raise RequestError(f"`{piece.strip()}`: a range of units must increase, as in denoising:128-512x3.")
-        found += [range_] * len(parse_layers(_WIDTHS.sub(r":\2", piece), tuple(LEARNERS)))
+        found += [range_] * len(parse_layers(_WIDTHS.sub(r":\2", piece), _DENSE))
     return _WIDTHS.sub(r":\2", text), found
 
 

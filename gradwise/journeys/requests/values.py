@@ -150,10 +150,11 @@ def read_layers(value: Any, name: str) -> str:
 def read_learner(value: Any, name: str) -> str:
     """One feature learner: `kind:units`, or `kind` with the default number of units."""
     from ...defaults import FEATURES
-    from ...pretraining.layer_recipes import LEARNERS, SUPERVISED, parse_layers
+    from ...pretraining.layer_recipes import FILTERS, FILTERS_BY_DEFAULT, LEARNERS, SUPERVISED, parse_layers
 
     given = read_text(value, name)
-    whole_text = given if ":" in given else f"{given}:{FEATURES[1]}"
+    units = FILTERS_BY_DEFAULT if given == FILTERS else FEATURES[1]
+    whole_text = given if ":" in given else f"{given}:{units}"
     try:
         count = len(parse_layers(whole_text, tuple(LEARNERS)))
     except RequestError:

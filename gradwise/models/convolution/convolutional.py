@@ -91,7 +91,7 @@ class Convolutional(AbstractModel):
     def build(self, inputs: tuple[int, ...], outputs: int, *, key: Key[Array, ""]) -> ConvolutionalNetwork:
         sides, below = check_example(inputs, self.dimensions)
         self.augmentation.check_sides(sides)
-        mlp = self._perceptron()
+        mlp = self.perceptron()
         layers: list[ConvolutionLayer] = []
         for number in range(len(self.channels) * self.repeats):
             layer, sides = self._layer(number, sides, below, mlp, keys.named(key, f"convolution {number}"))
@@ -101,7 +101,7 @@ class Convolutional(AbstractModel):
         augmentation = None if isinstance(self.augmentation, NoAugmentation) else self.augmentation
         return ConvolutionalNetwork(tuple(layers), dense.layers, dense.output, augmentation, self.dimensions)
 
-    def _perceptron(self) -> Mlp:
+    def perceptron(self) -> Mlp:
         """The dense layers on what the filters found."""
         same = ("widths", "activation", "initial", "output_initial", "output_activation", "normalisation", "dropout")
         return Mlp(**{name: getattr(self, name) for name in (*same, "dropout_schedule")})
@@ -144,7 +144,9 @@ def _sides(sides: tuple[int, ...]) -> str:
     return " x ".join(map(str, sides))
 
 
-def check_example(shape: tuple[int, ...], dimensions: int) -> tuple[tuple[int, ...], int]:
+def check_example(
+    shape: tuple[int, ...], dimensions: int, model: str = "Convolutional", instead: str = "Mlp"
+) -> tuple[tuple[int, ...], int]:
     """The sides and the channels of an example of this shape; raises unless it is a picture, or a series."""
     if len(shape) == dimensions:
         return shape, 1
@@ -154,8 +156,8 @@ def check_example(shape: tuple[int, ...], dimensions: int) -> tuple[tuple[int, .
     if dimensions == 1:
         remedy = "Use `dimensions=2` for pictures."
     elif len(shape) == 1 and edge > 1 and edge * edge == shape[0]:
-        remedy = f"Give an array of shape (n, {edge}, {edge}), use `dimensions=1` for series, or the model `Mlp`."
+        remedy = f"Give an array of shape (n, {edge}, {edge}), use `dimensions=1` for series, or the model `{instead}`."
     else:
-        remedy = "Give an array of shape (n, h, w) or (n, h, w, c), or use the model `Mlp`."
+        remedy = f"Give an array of shape (n, h, w) or (n, h, w, c), or use the model `{instead}`."
     meant = "pictures (h, w) or (h, w, c)" if dimensions == 2 else "series (t,) or (t, c)"
-    raise RequestError(f"`Convolutional` needs {meant}, channels last; got examples of shape {shape}. {remedy}")
+    raise RequestError(f"`{model}` needs {meant}, channels last; got examples of shape {shape}. {remedy}")

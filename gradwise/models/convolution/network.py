@@ -58,13 +58,17 @@ class ConvolutionalNetwork(Network):
     dimensions: int = eqx.field(static=True)
 
     def __call__(self, x: Float[Array, "..."], *, key: Key[Array, ""] | None = None) -> Float[Array, " outputs"]:
+        return self.output(self.features(x, key=key))
+
+    def features(self, x: Float[Array, "..."], *, key: Key[Array, ""] | None = None) -> Float[Array, " features"]:
+        """What the output layer reads."""
         h = self._with_channels(x)
         if key is not None and self.augmentation is not None:
             h = self.augmentation(h, key=keys.named(key, "augmentation"))
         for number, layer in enumerate(self._hidden):
             h = jnp.ravel(h) if number == len(self.convolutions) else h
             h = layer(h, key=None if key is None else jr.fold_in(key, number))
-        return self.output(jnp.ravel(h))
+        return jnp.ravel(h)
 
     @property
     def _hidden(self) -> tuple[Any, ...]:
@@ -78,6 +82,12 @@ class ConvolutionalNetwork(Network):
         """The filters of the first layer; None where each place has its own."""
         weight = self.convolutions[0].weight
         return weight if weight.ndim == 2 else None
+
+    @property
+    def filter_shape(self) -> tuple[int, ...]:
+        layer = self.convolutions[0]
+        window = (layer.kernel,) * self.dimensions
+        return (*window, layer.weight.shape[-1] // layer.kernel**self.dimensions)
 
     @property
     def needs_calibration(self) -> bool:

@@ -43,6 +43,19 @@ def _windows(h: Float[Array, "*sides c"], size: int) -> tuple[Float[Array, "..."
     return h[whole].reshape(*shape, h.shape[-1]), tuple(range(1, 2 * len(sides), 2))
 
 
+def keep_largest(h: Float[Array, "*sides c"], size: int) -> Float[Array, "*sides c"]:
+    """The map with 0 wherever a channel has a larger value among `size` places along each side; 1 keeps all."""
+    if size == 1:
+        return h
+    sides = len(h.shape) - 1
+    gaps = [(0, -side % size) for side in h.shape[:-1]]
+    wide = jnp.pad(h, [*gaps, (0, 0)], constant_values=-jnp.inf) if any(map(any, gaps)) else h
+    windows, within = _windows(wide, size)
+    largest = jnp.max(windows, axis=within, keepdims=True)
+    kept = jnp.where(windows == largest, windows, 0.0).reshape(wide.shape)
+    return kept[tuple(slice(0, side) for side in h.shape[:sides])]
+
+
 class NoPool(AbstractPooling):
     """The map as it is."""
 

@@ -2,8 +2,9 @@
 
     MovingAverage(SlowerBelow(Adam(), layers=2, frozen=1))      the first layer is held, the second has 0.1 of the rate
 
-What comes before the first layer (embeddings of columns, factors of inputs) goes with it. A decay inside the optimiser
-is multiplied together with its step. Averages of parameters go around it, since they must see the steps really taken.
+What comes before the first layer (embeddings of columns, factors of inputs) goes with it. Layers of filters come first,
+then the dense layers above them. A decay inside the optimiser is multiplied together with its step. Averages of
+parameters go around it, since they must see the steps really taken.
 """
 
 import re
@@ -16,17 +17,25 @@ from jaxtyping import PyTree, Scalar
 from ...runtime.errors import RequestError
 from ...specs.contracts import AbstractOptimiser
 from ...specs.knobs import knob, switch
-from ...specs.paths import map_named, parts, replace
+from ...specs.paths import map_named, named_leaves, parts, replace
 from ...specs.priors import LogUniform
 from ..averaging.parameter_average import MovingAverage, PolyakAverage, TailAverage, refuse_averages
 
-_LAYER = re.compile(r"layers\.(\d+)\.")
+_LAYER = re.compile(r"(layers|convolutions)\.(\d+)\.")
 
 
-def depth_of(name: str) -> int | None:
-    """The hidden layer that a parameter belongs to, from 0; None above the last."""
+def depth_of(name: str, filters: int = 0) -> int | None:
+    """The hidden layer that a parameter belongs to, from 0; None above the last. Dense ones lie above the `filters`."""
     found = _LAYER.match(name)
-    return 0 if name.startswith("inputs.") else int(found[1]) if found else None
+    if found is None:
+        return 0 if name.startswith("inputs.") else None
+    return int(found[2]) + (filters if found[1] == "layers" else 0)
+
+
+def count_filter_layers(tree: PyTree) -> int:
+    """How many layers of filters a network with these parameters has."""
+    found = (_LAYER.match(name) for name, _ in named_leaves(tree))
+    return max((int(one[2]) + 1 for one in found if one is not None and one[1] == "convolutions"), default=0)
 
 
 class SlowerBelow(AbstractOptimiser):
@@ -52,26 +61,29 @@ class SlowerBelow(AbstractOptimiser):
                     "Sgd."
                 )
 
-    def _of(self, name: str) -> Any:
+    def _of(self, name: str, filters: int) -> Any:
         """What the update of the parameter at this path is multiplied by."""
-        depth = depth_of(name)
+        depth = depth_of(name, filters)
         if depth is None or depth >= max(self.layers, self.frozen):
             return 1.0
         return 0.0 if depth < self.frozen else self.factor
-
-    def _is_held(self, name: str) -> bool:
-        depth = depth_of(name)
-        return depth is not None and depth < self.frozen
 
     def build(self) -> optax.GradientTransformationExtraArgs:
         inner = self.optimiser.build()
 
         def update(updates: PyTree, state: PyTree, parameters: PyTree = None, **extra: Any) -> Any:
+            filters = count_filter_layers(updates)
+
+            def is_held(name: str) -> bool:
+                depth = depth_of(name, filters)
+                return depth is not None and depth < self.frozen
+
             # Without a gradient to wait for, the compiler leaves the backward pass through frozen layers out.
-            asked = map_named(lambda name, g: jnp.zeros_like(g) if self._is_held(name) else g, updates)
+            asked = map_named(lambda name, g: jnp.zeros_like(g) if is_held(name) else g, updates)
             moved, state = inner.update(asked, state, parameters, **extra)
-            still = map_named(lambda name, m: jnp.zeros_like(m) if self._is_held(name) else self._of(name) * m, moved)
-            return still, state
+            return map_named(
+                lambda name, m: jnp.zeros_like(m) if is_held(name) else self._of(name, filters) * m, moved
+            ), state
 
         return optax.GradientTransformationExtraArgs(inner.init, update)
 

@@ -104,12 +104,16 @@ class NumberEvidence:
 
 @dataclass(frozen=True)
 class Filters:
-    """Weights of the first layer's units with the largest norms, as bytes in base 64; each unit on its own scale."""
+    """Weights of the first layer's units with the largest norms, as bytes in base 64; each unit on its own scale.
+
+    `image` is the shape of the part of an image that a filter sees; it is empty for units that see the whole example.
+    """
 
     units: tuple[int, ...]
     norms: tuple[float, ...]
     of: int
     bytes: str
+    image: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

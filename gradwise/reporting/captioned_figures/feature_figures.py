@@ -56,10 +56,12 @@ def _filter_table(filters: Filters) -> Table:
 def filter_figures(features: FeatureEvidence) -> Iterator[Figure]:
     """What the units of the first layer look for: pictures of images, a map of a table's columns."""
     filters = features.filters
-    values = unpacked("" if filters is None else filters.bytes, features.width, -1.0, 1.0)
-    if filters is None or not len(values):
+    if filters is None:
         return
-    image, total = features.image, filters.of
+    values = unpacked(filters.bytes, math.prod(filters.image) if filters.image else features.width, -1.0, 1.0)
+    if not len(values):
+        return
+    image, total = filters.image or features.image, filters.of
     many = f"The {len(values)} with the largest norms of {total:,}" if len(values) < total else f"All {total:,}"
     said = f"{many}, each on its own scale. Blue: the input excites the unit. Vermilion: it inhibits the unit."
     if image:

@@ -10,13 +10,20 @@ import numpy as np
 import optax
 import pytest
 
+from gradwise.models.convolution.convolutional import Convolutional
 from gradwise.models.input_stage import Embedded
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.adaptive.adam import AdamW
 from gradwise.optimisers.averaging.parameter_average import MovingAverage, PolyakAverage
 from gradwise.optimisers.first_order.sgd import HeavyBall, Sgd
 from gradwise.optimisers.second_order.lbfgs import Lbfgs
-from gradwise.optimisers.wrappers.slower_below import SlowerBelow, all_alike, depth_of, within_averages
+from gradwise.optimisers.wrappers.slower_below import (
+    SlowerBelow,
+    all_alike,
+    count_filter_layers,
+    depth_of,
+    within_averages,
+)
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.dataset import InputLayout
 from gradwise.specs.paths import named_leaves, trainable
@@ -36,6 +43,20 @@ from gradwise.testing.contracts import check_part
 )
 def test_the_layer_of_a_parameter(name: str, depth: int | None) -> None:
     assert depth_of(name) == depth
+
+
+def test_layers_of_filters_come_below_the_dense_ones() -> None:
+    model = Convolutional(channels=(2, 3), widths=(4,), dropout=0.0)
+    parameters = trainable(model.build((8, 8), 2, key=jr.key(0)))[0]
+    assert count_filter_layers(parameters) == 2
+    assert count_filter_layers(a_network()) == 0
+    assert [depth_of(name, 2) for name in ("convolutions.1.weight", "layers.0.bias", "output.bias")] == [1, 2, None]
+    rule = SlowerBelow(Sgd(1.0), layers=3, frozen=1, factor=0.25).build()
+    ones = jax.tree.map(jnp.ones_like, parameters)
+    moves, _ = rule.update(ones, rule.init(parameters), parameters)
+    shares = {"convolutions.0": 0.0, "convolutions.1": -0.25, "layers.0": -0.25, "output": -1.0}
+    for name, move in named_leaves(moves):
+        assert (move == shares[name.rpartition(".")[0]]).all(), name
 
 
 def a_network() -> Any:

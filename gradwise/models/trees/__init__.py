@@ -1,0 +1,1 @@
+"""Recursive networks: the same weights at every node of a tree."""

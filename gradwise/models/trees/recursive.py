@@ -1,0 +1,175 @@
+"""Recursive networks of trees (row G11): `Recursive` is the spec, `RecursiveNetwork` the network it builds.
+
+    Recursive()                                       64 units, long short-term memory
+    Recursive(units=32, cell=TreeGru(), width=16)     symbols as vectors of 16 numbers
+
+The network takes one tree (nodes, channels), as `Trees` lays it out, NaN beyond its end; `jax.vmap` makes the batch.
+Nodes are visited in their order, children before parents, in one compiled loop: a node gathers its children's states,
+and its own state goes to its place. So trees of all shapes share one program. The root comes last, and the output layer
+reads its state.
+
+What the nodes themselves hold enters by one product for all of them. Nodes beyond the end of every tree of the batch
+are skipped at run time, in chunks, as `Recurrent` skips steps; those beyond the end of one tree change nothing.
+"""
+
+import dataclasses
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from ...runtime import keys
+from ...runtime.errors import RequestError
+from ...specs.contracts import AbstractModel
+from ...specs.dataset import InputLayout
+from ...specs.knobs import check_whole, is_off, knob, switch
+from ...specs.networks import Network
+from ...specs.priors import Choice, Uniform, ZeroOr
+from ...specs.schedules import AbstractSchedule, Constant, Noise
+from ...specs.trees.container import LEFT, SYMBOL, VECTOR
+from ..activations import Identity
+from ..initial_weights import AbstractInitial, Glorot, normal
+from ..mlp import Linear, dropped
+from ..recurrence.recurrent import longest_in_batch, orthogonal
+from .cells import AbstractTreeCell, TreeLstm
+
+CHUNK = 16
+
+
+class NodeWeights(eqx.Module):
+    """W, and U of the left and of the right child, the blocks of all gates one below the other."""
+
+    input: Float[Any, "rows width"]
+    left: Float[Any, "rows units"]
+    right: Float[Any, "rows units"]
+
+
+class RecursiveNetwork(Network):
+    """One cell at every node, then a linear output at the root. Called without a key it is deterministic."""
+
+    symbols: Float[Any, "symbols width"]  # the last row is that of unknown ones
+    weights: NodeWeights
+    bias: Float[Any, "gates units"]
+    cell: AbstractTreeCell
+    output: Linear
+    dropout: Noise | None
+
+    def nodes(self, x: Float[Array, "nodes channels"]) -> Float[Array, "nodes gates units"]:
+        """W x + b at every node: of its symbol's vector, and of its own numbers if it is a leaf."""
+        known = self.symbols.shape[0]
+        code = x[:, SYMBOL].astype(jnp.int32)
+        own = jnp.where(code[:, None] < 0, 0.0, self.symbols[jnp.clip(code, 0, known - 1)])
+        is_leaf = (x[:, LEFT:SYMBOL] < 0).all(axis=1, keepdims=True)
+        held = jnp.concatenate([own, jnp.where(is_leaf, x[:, VECTOR:], 0.0)], axis=1)
+        return (held @ self.weights.input.T).reshape(-1, *self.bias.shape) + self.bias
+
+    def states(
+        self, x: Float[Array, "nodes channels"], present: Bool[Array, " nodes"], longest: Int[Array, ""]
+    ) -> tuple[Float[Array, "rows vectors units"], Float[Array, " units"]]:
+        """The state of every node, with a row of 0 at the end for children that are not there, and h of the root."""
+        count, shape = x.shape[0], self.bias.shape
+        children = x[:, LEFT:SYMBOL].astype(jnp.int32)
+        there = (children >= 0) & (children < jnp.arange(count)[:, None])
+        children = jnp.where(there, children, count)
+        driven, both = self.nodes(x), jnp.stack([self.weights.left, self.weights.right])
+
+        def visit(carry: tuple[Array, Array], given: Any) -> tuple[tuple[Array, Array], None]:
+            place, own, below, has, is_node = given
+            done, root = carry
+            states = done[below]
+            held = jnp.einsum("kru,ku->kr", both, states[:, 0]).reshape(2, *shape)
+            state = jnp.where(is_node, self.cell.join(own, held, states, jnp.sum(has)), 0.0)
+            done = jax.lax.dynamic_update_index_in_dim(done, state, place, 0)
+            return (done, jnp.where(is_node, state[0], root)), None
+
+        def chunk(carry: tuple[Array, Array], given: Any) -> tuple[tuple[Array, Array], None]:
+            number, nodes = given
+            visited = jax.lax.cond(
+                number * CHUNK < longest, lambda now: jax.lax.scan(visit, now, nodes)[0], lambda now: now, carry
+            )
+            return visited, None
+
+        nodes = (jnp.arange(count), driven, children, there.astype(x.dtype), present)
+        several = jax.tree.map(lambda leaf: leaf.reshape(count // CHUNK, CHUNK, *leaf.shape[1:]), nodes)
+        begin = jnp.zeros((count + 1, self.cell.vectors, shape[1]), x.dtype), jnp.zeros(shape[1], x.dtype)
+        return jax.lax.scan(chunk, begin, (jnp.arange(count // CHUNK), several))[0]
+
+    def features(
+        self, x: Float[Array, "nodes channels"], *, key: Key[Array, ""] | None = None
+    ) -> Float[Array, " units"]:
+        """One vector for the whole tree: h of its root."""
+        room = -x.shape[0] % CHUNK
+        present = jnp.pad(~jnp.isnan(x[:, LEFT]), (0, room))
+        x = jnp.pad(jnp.where(jnp.isnan(x), -1.0, x), ((0, room), (0, 0)), constant_values=-1.0)
+        _, root = self.states(x, present, longest_in_batch(jnp.sum(present)))
+        return dropped(root, self.dropout, key)
+
+    def __call__(
+        self, x: Float[Array, "nodes channels"], *, key: Key[Array, ""] | None = None
+    ) -> Float[Array, " outputs"]:
+        return self.output(self.features(x, key=key))
+
+
+class Recursive(AbstractModel):
+    """A recursive network of trees of any shape (row G11).
+
+    `width` is the length of a symbol's vector, `symbols` their number, which is read off the data. `dropout` acts on
+    the state of the root. The weights of children begin as rotations, shrunk so that two states add up to one of their
+    size.
+    """
+
+    cell: AbstractTreeCell = TreeLstm()
+    units: int = switch(
+        64, allowed="[1, inf)", prior=Choice((32, 64, 128)), row="G11", kind="capacity", about="units of each node"
+    )
+    width: int = switch(
+        32, allowed="[1, inf)", prior=Choice((16, 32, 64)), row="G11", kind="capacity", about="numbers for each symbol"
+    )
+    symbols: int = switch(0, allowed="[0, inf)", row="G11", kind="model", about="symbols; read off the data")
+    initial: AbstractInitial = Glorot()
+    output_initial: AbstractInitial = Glorot()
+    dropout: float = knob(
+        0.1,
+        allowed="[0, 1)",
+        prior=ZeroOr(Uniform(0.1, 0.6)),
+        row="J3",
+        kind="capacity",
+        off=0.0,
+        about="the probability of dropping a unit of the root in an update",
+    )
+    dropout_schedule: AbstractSchedule = Constant()
+
+    def __check_init__(self) -> None:
+        check_whole(self, "units", "width", "symbols")
+
+    def for_inputs(self, layout: InputLayout | None) -> "Recursive":
+        if layout is None or not layout.categories or self.symbols:
+            return self
+        return dataclasses.replace(self, symbols=layout.categories[0])
+
+    def build(self, inputs: tuple[int, ...], outputs: int, *, key: Key[Array, ""]) -> RecursiveNetwork:
+        if len(inputs) != 2 or inputs[1] < VECTOR:
+            raise RequestError(
+                f"`Recursive` needs trees; got examples of shape {inputs}. Pass a list of trees in brackets, such as "
+                "(+ 3 (* 4 5)), of nested tuples, or `Trees`; or use another model."
+            )
+        width, gates = self.width + inputs[1] - VECTOR, range(self.cell.gates)
+        draws = [keys.named(key, f"gate {gate}") for gate in gates]
+        entering = [self.initial.draw(self.units, width, 1.0, key=keys.named(draw, "input")) for draw in draws]
+        sides = [
+            jnp.concatenate([orthogonal(self.units, keys.named(draw, side)) for draw in draws]) / math.sqrt(2.0)
+            for side in ("left", "right")
+        ]
+        weight = self.output_initial.draw(outputs, self.units, 1.0, key=keys.named(key, "output"))
+        noise = None if is_off(self.dropout) else Noise(jnp.asarray(self.dropout), self.dropout_schedule)
+        return RecursiveNetwork(
+            symbols=normal((self.symbols + 1, self.width), keys.named(key, "symbols")),
+            weights=NodeWeights(jnp.concatenate(entering), *sides),
+            bias=self.cell.initial_bias(self.units),
+            cell=self.cell,
+            output=Linear(weight, jnp.zeros(outputs), Identity()),
+            dropout=noise,
+        )

@@ -1,0 +1,1 @@
+"""Examples that are trees: read from brackets or nested tuples, held as arrays."""
