@@ -62,6 +62,8 @@ _NAMES = {
         "Columns Automatic kind_of_inputs"
     ),
     "data.sequence_scaling": "Steps",
+    "data.text.vocabulary": "Words WordNumbers",
+    "data.text.words": "split_words",
     "data.splits": "HoldOut GroupHoldOut TimeHoldOut GivenParts Fold",
     "models.activations": (
         "AbstractActivation Tanh Sigmoid Rectifier HardTanh Softsign Identity Selu Mish Gelu ParametricUnits Parametric"
@@ -91,6 +93,7 @@ _NAMES = {
     "models.restricted_boltzmann": "RbmNetwork LabelRbmNetwork Rbm LabelRbm",
     "models.shared_weights": "SharedLayer SharedOutput SharedNetwork SharedWeights",
     "models.sparse_coding": "SparseCodingNetwork PredictiveSparseNetwork SparseDictionary PredictiveSparse",
+    "models.text.readers": "AbstractTextReader AverageWords WordVectors BagOfWords MeanOfWords",
     "models.gaussian_visible": "GaussianVisible PreciseUnits",
     "models.visible_units": "AbstractVisible BinaryVisible LabelledVisible TruncatedExponentialVisible",
     "models.width_scaled_weights": "OutputScaled",

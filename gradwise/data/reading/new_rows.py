@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ...runtime.errors import RequestError
-from ...specs.dataset import Column
+from ...specs.dataset import Column, places_of_columns
 from ...specs.sequences import Sequences
 from .columns import fields_of
 from .files import Loaded
@@ -67,7 +67,7 @@ def _array_rows(inputs: Any, columns: tuple[Column, ...], shape: tuple[int, ...]
     """Rows of an array, whose columns have no names."""
     inputs = check_input_array(inputs, label)
     if any(column.kind != "number" for column in columns):
-        needs = listed([column.name for column in columns])
+        needs = listed(list(places_of_columns(columns)))
         raise RequestError(f"{label} contains arrays; the model expects a table with {needs}.")
     inputs = _shaped(inputs, shape, label)
     return Rows(inputs.astype(np.float64) if columns else inputs, {})
@@ -126,7 +126,7 @@ def read_rows(source: Any, columns: tuple[Column, ...], shape: tuple[int, ...], 
         return _array_rows(_as_sequences(source), columns, shape, "the data")
     if not isinstance(source, str):
         return _rows_at_hand(source, columns, shape)
-    text = [column.name for column in columns if column.kind == "category" or column.decimal]
+    text = [source_of(column) for column in columns if column.kind in ("category", "text") or column.decimal]
     counted = bool(columns) and all(re.fullmatch(r"x[1-9]\d*", source_of(column)) for column in columns)
     is_image = not sequences and (len(shape) == 2 or (len(shape) == 3 and shape[2] in (1, 3)))
     loaded = load_source(source, (), text, counted=counted, shape=shape if is_image else None)
@@ -142,7 +142,8 @@ def read_rows(source: Any, columns: tuple[Column, ...], shape: tuple[int, ...], 
         plain = {name: item for name, item in fields.items() if name not in loaded.targets}
         inputs = encode_table(plain, [Column(name) for name in plain]).inputs
         return Rows(_shaped(inputs, shape, loaded.label), {}, loaded.table)
-    if loaded.headless and len(fields) == len(columns) and all(column.kind != "date" for column in columns):
-        fields = dict(zip((column.name for column in columns), fields.values(), strict=True))
+    names = list(places_of_columns(columns))
+    if loaded.headless and len(fields) == len(names) and all(column.kind != "date" for column in columns):
+        fields = dict(zip(names, fields.values(), strict=True))
     encoded = encode_table(fields, columns)
     return Rows(encoded.inputs, encoded.unseen, loaded.table)

@@ -364,7 +364,7 @@ def read(source: Any, request: ReadRequest = ReadRequest(), targets: Any = None)
         asked = {"target": request.targets, "drop": request.drop, "kind": request.kinds, "task": request.task}
         asked |= {"targets": targets, **{option[2:]: name for option, name in request.helpers.items()}}
         return use_dataset(source, asked, test=request.test, unsupervised=request.unsupervised)
-    text = [name for name, kind in request.kinds.items() if kind == "category"]
+    text = [name for name, kind in request.kinds.items() if kind in ("category", "text")]
     wanted = [*(() if request.unsupervised else request.targets or ("y",)), *request.helpers.values()]
     test = request.test
     test_file = str(test) if isinstance(test, str | Path) else None
