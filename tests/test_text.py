@@ -13,7 +13,7 @@ from gradwise.data.reading.read import ReadRequest, read
 from gradwise.runtime.errors import RequestError
 
 GOOD, BAD = ["splendid", "moving", "fresh"], ["tedious", "empty", "stale"]
-PLAIN = "the a film plot of and with its story scene actors in an hour".split()
+PLAIN = ["the", "a", "film", "plot", "of", "and", "with", "its", "story", "scene", "actors", "in", "an", "hour"]
 
 
 def write_texts(rows: int, seed: int) -> tuple[list[str], np.ndarray]:
@@ -52,3 +52,44 @@ def test_every_format_gives_the_same_rows(files: Path, name: str) -> None:
     np.testing.assert_array_equal(dataset.inputs, expected.inputs)
     assert dataset.columns == expected.columns
     assert np.array_equal(dataset.targets, expected.targets)
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    return gw.fit(TEXTS, CLASSES, seed=0, no_baselines=True, no_examples=True)
+
+
+def test_the_word_that_decides_is_found_among_those_that_do_not(model: Any) -> None:
+    assert model.score(NEW_TEXTS, NEW_CLASSES) > 0.9
+    # Among words that are in both classes, and one that nobody has seen, a single word decides.
+    assert model.predict(["the zyzzyva scene is splendid", "the zyzzyva scene is tedious"]).tolist() == ["good", "bad"]
+
+
+def test_unknown_words_and_no_words_are_predicted_and_the_same_whatever_they_are(model: Any) -> None:
+    unknown = model.predict_proba(["zyzzyva qwerty", "qwerty zyzzyva", "zyzzyva qwerty zyzzyva qwerty"])
+    np.testing.assert_allclose(unknown, unknown[:1].repeat(3, 0), rtol=1e-5)
+    none = model.predict_proba(["", None, "   "])
+    np.testing.assert_array_equal(none, none[:1].repeat(3, 0))
+    assert np.isfinite(none).all()
+
+
+def test_a_long_text_is_read_up_to_the_places_of_training(model: Any) -> None:
+    places = model.predictor.shape[0]
+    words = ["the", "splendid", *["plot"] * 1000]
+    long, cut = model.predict_proba([" ".join(words), " ".join(words[:places])])
+    np.testing.assert_array_equal(long, cut)
+
+
+def test_rows_are_predicted_alike_alone_together_and_from_files(model: Any, files: Path, tmp_path: Path) -> None:
+    together = model.predict_proba(NEW_TEXTS)
+    alone = np.concatenate([model.predict_proba([text]) for text in NEW_TEXTS[:3]])
+    np.testing.assert_allclose(alone, together[:3], rtol=1e-5)
+    np.testing.assert_array_equal(model.predict_proba(pd.DataFrame({"text": NEW_TEXTS})), together)
+    again = gw.load(model.save(tmp_path / "run"))
+    np.testing.assert_array_equal(again.predict_proba(pd.Series(NEW_TEXTS)), together)
+    with pytest.raises(RequestError, match="lacks columns that the model needs: `text`"):
+        model.predict(files / "new.csv")
+    with pytest.raises(RequestError, match="a model of texts cannot be exported"):
+        model.export(tmp_path / "model.py")
+    with pytest.raises(RequestError, match="contain 3, which is no text"):
+        model.predict(["good", 3])

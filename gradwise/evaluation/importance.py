@@ -71,7 +71,7 @@ def measure_importance(
     found = []
     for name, places in columns.items():
         shuffled = np.concatenate([some.inputs] * repeats)
-        shuffled[:, places] = np.concatenate([some.inputs[np.ix_(order, places)] for order in orders])
+        shuffled[:, places] = np.concatenate([some.inputs[order][:, places] for order in orders])
         rises = [sign * (value(each) - whole) for each in np.split(predict(shuffled), repeats)]
         error = float(np.std(rises, ddof=1) / math.sqrt(repeats))
         found.append(ColumnImportance(name, float(np.mean(rises)), error))

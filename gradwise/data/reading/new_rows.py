@@ -18,6 +18,7 @@ import numpy as np
 from ...runtime.errors import RequestError
 from ...specs.dataset import Column, places_of_columns
 from ...specs.sequences import Sequences
+from .at_hand import texts_as_table
 from .columns import fields_of
 from .files import Loaded
 from .input_arrays import check_input_array, sequences_in
@@ -95,6 +96,15 @@ def _as_sequences(data: Any) -> Sequences:
     return Sequences.from_list(data)
 
 
+def _of_one_column(texts: Any, columns: tuple[Column, ...]) -> Any:
+    """A table of texts under the name of the only column that the model reads."""
+    names = list(places_of_columns(columns))
+    if len(names) != 1:
+        needs = listed(names) if names else "an array of numbers"
+        raise RequestError(f"the data are a list of texts; the model expects {needs}.")
+    return texts.rename_columns(names)
+
+
 def _rows_at_hand(data: Any, columns: tuple[Column, ...], shape: tuple[int, ...]) -> Rows:
     """Rows of a data frame, an Arrow table, a list of dictionaries or an array."""
     import pandas as pd
@@ -102,6 +112,9 @@ def _rows_at_hand(data: Any, columns: tuple[Column, ...], shape: tuple[int, ...]
 
     if isinstance(data, list) and data and isinstance(data[0], Mapping):
         data = pd.DataFrame(data)
+    texts = texts_as_table(data)
+    if texts is not None:
+        data = _of_one_column(texts, columns)
     if not isinstance(data, pd.DataFrame | pa.Table):
         return _array_rows(data if hasattr(data, "tocsr") else np.asarray(data), columns, shape, "the data")
     if not columns:

@@ -186,6 +186,7 @@ def _without_blank_rows(dataset: Dataset, label: str) -> Dataset:
 
 def _of_table(loaded: Loaded, request: ReadRequest) -> Dataset:
     """A data set from a table with named columns."""
+    request = replace(request, kinds={**loaded.kinds, **request.kinds})
     fields = fields_of(loaded.table)
     names = list(fields)
     if len(names) == 1:
