@@ -93,6 +93,8 @@ _NAMES = {
     "models.restricted_boltzmann": "RbmNetwork LabelRbmNetwork Rbm LabelRbm",
     "models.shared_weights": "SharedLayer SharedOutput SharedNetwork SharedWeights",
     "models.sparse_coding": "SparseCodingNetwork PredictiveSparseNetwork SparseDictionary PredictiveSparse",
+    "models.text.convolved": "WordFilters ConvolvedWords ConvolveWords",
+    "models.text.recurrent_reader": "WordsInOrder ReadWords",
     "models.text.readers": "AbstractTextReader AverageWords WordVectors BagOfWords MeanOfWords",
     "models.gaussian_visible": "GaussianVisible PreciseUnits",
     "models.visible_units": "AbstractVisible BinaryVisible LabelledVisible TruncatedExponentialVisible",
