@@ -123,6 +123,11 @@ def sequences(kind: str, **parts: Any) -> Recipe:
     return of_kind(kind, **{**recipes.parts_for_sequences(), **parts})
 
 
+def texts(kind: str, rows: int, **parts: Any) -> Recipe:
+    """A table with columns of text: the mean of learned vectors of words, by the kind of its task and its rows."""
+    return of_kind(kind, **{**recipes.parts_for_texts(rows), **parts})
+
+
 def of_kind(kind: str, **parts: Any) -> Recipe:
     """The general recipe by the kind of the task: "classes", "labels" or "numbers"."""
     return {"classes": classification, "labels": multilabel, "numbers": regression}[kind](**parts)
@@ -130,8 +135,8 @@ def of_kind(kind: str, **parts: Any) -> Recipe:
 
 def of_form(kind: str, form: recipes.InputForm, **parts: Any) -> Recipe:
     """The recipe by the kind of the task and the form of the inputs."""
-    if form.kind == "table":
-        return table(kind, form.rows, **parts)
+    if form.kind in ("table", "texts"):
+        return (table if form.kind == "table" else texts)(kind, form.rows, **parts)
     if form.kind == "pictures":
         return pictures(kind, form.rows, form.sides, **parts)
     return (sequences if form.kind == "sequences" else of_kind)(kind, **parts)
@@ -188,8 +193,7 @@ def search_stopping(rows: int) -> Patience:
     On many rows a run also ends after about three million examples. On MNIST four of 63 trials went on for two to four
     times as long, to scores that others had reached, and took a quarter of a GPU's time.
     """
-    epochs = min(1000.0, max(64.0, 3e6 / max(1, rows)))
-    return Patience(initial_examples=40_000.0, least_examples=4000, epochs=epochs)
+    return Patience(initial_examples=40_000.0, least_examples=4000, epochs=min(1000.0, max(64.0, 3e6 / max(1, rows))))
 
 
 # On a GPU small mini-batches leave it waiting for memory: on MNIST 64 trials trained in 80 s with 64 examples in each

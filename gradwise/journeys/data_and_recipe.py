@@ -174,7 +174,7 @@ def resolve_for(
     if options.given.recipe is not None:
         recipe = dataclasses.replace(options.given.recipe, **own)
     else:
-        recipe = _recommended(options, kind, unit, form, {**({} if form.kind == "table" else parts), **own})
+        recipe = _recommended(options, kind, unit, form, {**({} if form.kind in ("table", "texts") else parts), **own})
     if layers is not None:
         assignments = expanded(assignments, len(recipe.model.layers))
     resolved = resolve(follow_request(recipe, options, kind), assignments)
