@@ -50,7 +50,8 @@ _FEWEST, _MOST = 10.0, 100.0
 class InputForm:
     """What a recommended recipe depends on beside the task: "table", "texts", "pictures", "sequences", or "".
 
-    "texts" is a table with a column of text, "" stands for other inputs. `rows` is the number of examples, `sides` are those of pictures.
+    "texts" is a table with a column of text, "" stands for other inputs. `rows` is the number of examples, `sides` are
+    those of pictures.
     """
 
     kind: str = ""
@@ -99,8 +100,8 @@ def parts_for_texts(rows: int) -> dict[str, Any]:
     return {
         "scaler": Automatic(numbers=Robust(), categories=Categories()),
         "batches": Reshuffled(size=50),
-        "model": Mlp(widths=(64,), dropout=0.5, inputs=Embedded(texts=AverageWords(word_dropout=0.5))),
-        "optimiser": MovingAverage(Adam(0.002)),
+        "model": Mlp(widths=(64,), dropout=0.2, inputs=Embedded(texts=AverageWords(word_dropout=0.5))),
+        "optimiser": MovingAverage(Adam(0.003)),
         "stopping": Off(epochs=epochs, keep="best", significance=0.07, spacing=1.0, least_examples=1, every_epochs=1.0),
     }
 
