@@ -147,3 +147,30 @@ def test_the_data_are_described_column_by_column(mixed: Any) -> None:
     }
     assert read_as["review"].missing == len(range(0, 400, 17))
     assert any(note.startswith("`review`: ") and "are known" in note for note in mixed.record.data.scaling)
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"unsupervised": True}, "column `text` is text, which is learned with a target alone"),
+        ({}, "no target column"),
+    ],
+)
+def test_texts_without_a_target_are_refused(options: dict[str, Any], what: str) -> None:
+    with pytest.raises(RequestError, match=what):
+        gw.fit(TEXTS, **options)
+
+
+def test_texts_are_not_pretrained_and_the_target_may_not_be_missing() -> None:
+    with pytest.raises(RequestError, match="leave out `pretrain`, or drop the column"):
+        gw.fit(TEXTS, CLASSES, pretrain="denoising:16")
+
+
+def test_a_test_file_is_read_under_the_words_of_training(files: Path) -> None:
+    request = ReadRequest(targets=("verdict",), test=str(files / "new.csv"))
+    dataset = read(str(files / "reviews.csv"), request)
+    assert dataset.test is not None
+    words = dataset.columns[0].categories
+    assert dataset.test.columns == dataset.columns
+    first = [words[int(code)] for code in dataset.test.inputs[0] if not np.isnan(code)]
+    assert first == NEW_TEXTS[0].replace(".", " .").split()[: dataset.shape[0]]

@@ -189,7 +189,7 @@ def _of_table(loaded: Loaded, request: ReadRequest) -> Dataset:
     request = replace(request, kinds={**loaded.kinds, **request.kinds})
     fields = fields_of(loaded.table)
     names = list(fields)
-    if len(names) == 1:
+    if len(names) == 1 and not loaded.kinds:  # a list of texts has no other column
         raise RequestError(
             f"{loaded.label} has only one column, `{names[0][:60]}`: a table needs inputs and a target, separated by "
             "commas, tabs, semicolons or bars."
