@@ -128,6 +128,11 @@ def trees(kind: str, **parts: Any) -> Recipe:
     return of_kind(kind, **{**recipes.parts_for_trees(), **parts})
 
 
+def texts(kind: str, rows: int, **parts: Any) -> Recipe:
+    """A table with columns of text: the mean of learned vectors of words, by the kind of its task and its rows."""
+    return of_kind(kind, **{**recipes.parts_for_texts(rows), **parts})
+
+
 def of_kind(kind: str, **parts: Any) -> Recipe:
     """The general recipe by the kind of the task: "classes", "labels" or "numbers"."""
     return {"classes": classification, "labels": multilabel, "numbers": regression}[kind](**parts)
@@ -137,9 +142,7 @@ def of_form(kind: str, form: recipes.InputForm, **parts: Any) -> Recipe:
     """The recipe by the kind of the task and the form of the inputs."""
     if form.kind == "table":
         return table(kind, form.rows, **parts)
-    if form.kind == "pictures":
-        return pictures(kind, form.rows, form.sides, **parts)
-    return {"sequences": sequences, "trees": trees}.get(form.kind, of_kind)(kind, **parts)
+    return of_kind(kind, **{**recipes.parts_for(form), **parts})
 
 
 def for_data(dataset: Dataset, **parts: Any) -> Recipe:
@@ -193,8 +196,7 @@ def search_stopping(rows: int) -> Patience:
     On many rows a run also ends after about three million examples. On MNIST four of 63 trials went on for two to four
     times as long, to scores that others had reached, and took a quarter of a GPU's time.
     """
-    epochs = min(1000.0, max(64.0, 3e6 / max(1, rows)))
-    return Patience(initial_examples=40_000.0, least_examples=4000, epochs=epochs)
+    return Patience(initial_examples=40_000.0, least_examples=4000, epochs=min(1000.0, max(64.0, 3e6 / max(1, rows))))
 
 
 # On a GPU small mini-batches leave it waiting for memory: on MNIST 64 trials trained in 80 s with 64 examples in each
@@ -387,14 +389,12 @@ def fine_tuning_space(recipe: Recipe) -> Space:
 
 def _around(recipe: Recipe, path: str, factor: float) -> AbstractPrior:
     """A range around the present value, where there is one."""
-    present = {name: value for name, _, value in knobs(recipe)}.get(path)
-    return LogUniform(float(present) / factor, float(present) * factor) if present else LogUniform(1e-4, 1.0)
+    value = {name: value for name, _, value in knobs(recipe)}.get(path)
+    return LogUniform(float(value) / factor, float(value) * factor) if value else LogUniform(1e-4, 1.0)
 
 
 def _rate(recipe: Recipe, path: str) -> AbstractPrior | None:
     """A decade and a half around the recommended rate; its whole prior where nothing is recommended."""
-    declared = {name: (declaration, value) for name, declaration, value in knobs(recipe)}
-    declaration, value = declared[path]
-    if isinstance(declaration.prior, LogUniform) and float(value) == declaration.default:
-        return LogUniform(float(value) / 10, float(value) * 10)
-    return declaration.prior
+    declaration, value = next((declaration, value) for name, declaration, value in knobs(recipe) if name == path)
+    recommended = isinstance(declaration.prior, LogUniform) and float(value) == declaration.default
+    return _around(recipe, path, 10.0) if recommended else declaration.prior

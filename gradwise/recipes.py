@@ -1,8 +1,9 @@
-"""What the recommended recipes hold for pictures, sequences and trees (A12, G11), and which form inputs have.
+"""What the recommended recipes hold for pictures, sequences, trees and texts (A12, G6, G11), and the form of a set.
 
     input_form(dataset)                                  InputForm("pictures", rows=60_000, sides=(28, 28))
     parts_for_pictures(rows=60_000, sides=(28, 28))      what `defaults.pictures` puts into a recipe
     parts_for_sequences()                                what `defaults.sequences` does, and `parts_for_trees`
+    parts_for_texts(rows=5000)                           what `defaults.texts` does
     ranges_of_network(recipe)                            what a search varies of such a network
 
 Pictures get a convolutional network in a run of fixed length, chosen on 10,000 digits of MNIST's training set, with
@@ -16,20 +17,24 @@ from collections.abc import Collection
 from typing import Any
 
 from .data.batches import Reshuffled
+from .data.category_scaling import Categories
 from .data.input_kind import kind_of_inputs
+from .data.scaling import Automatic, Robust
 from .models.convolution.augmentation import NoAugmentation, Shift
 from .models.convolution.convolutional import Convolutional
+from .models.input_stage import Embedded
 from .models.mlp import BatchNorm, Mlp
 from .models.recurrence.pooling import AttentionPooling
 from .models.recurrence.recurrent import Recurrent
 from .models.shared_weights import SharedWeights
+from .models.text.readers import AverageWords
 from .models.trees.recursive import Recursive
 from .optimisers.adaptive.adam import Adam
 from .optimisers.averaging.parameter_average import MovingAverage
 from .optimisers.first_order.schedules import OneCycle
 from .optimisers.wrappers.clipped import Clipped
 from .optimisers.wrappers.rates_by_kind import RatesByKind
-from .specs.dataset import Dataset
+from .specs.dataset import Dataset, text_places
 from .specs.priors import AbstractPrior, Choice, LogInteger
 from .training.stopping import Off, Patience
 
@@ -38,15 +43,17 @@ from .training.stopping import Off, Patience
 SMALLEST = 16
 AUGMENTATION = "model.augmentation"  # a part that a search exchanges
 _LARGE = 64  # pixels along a side, from which the filters of a stage move by two: memory grows with the area
+_TEXTS = 100_000  # rows with text that a run visits
 _EXAMPLES = 600_000  # that a run visits, within these epochs
 _FEWEST, _MOST = 10.0, 100.0
 
 
 @dataclasses.dataclass(frozen=True)
 class InputForm:
-    """What a recommended recipe depends on beside the task: "table", "pictures", "sequences", "trees", or "".
+    """What a recommended recipe depends on beside the task: "table", "texts", "pictures", "sequences" or "trees".
 
-    `rows` is the number of examples, `sides` are those of pictures.
+    "texts" is a table with a column of text, "" stands for other inputs. `rows` is the number of examples, `sides` are
+    those of pictures.
     """
 
     kind: str = ""
@@ -57,6 +64,8 @@ class InputForm:
 def input_form(dataset: Dataset) -> InputForm:
     """The form of a data set's inputs. Pictures smaller than `SMALLEST` are "other inputs"."""
     kind, shape = kind_of_inputs(dataset.inputs, dataset.columns), dataset.shape
+    if text_places(dataset.columns):
+        return InputForm("texts", len(dataset))
     if kind in ("table", "sequences", "trees"):
         return InputForm(kind, len(dataset))
     pictures = len(shape) in (2, 3) and min(shape[:2]) >= SMALLEST and (len(shape) == 2 or shape[2] <= 4)
@@ -71,6 +80,8 @@ def form_of_recipe(recipe: Any, rows: int, shape: tuple[int, ...], *, is_table: 
         return InputForm("trees", rows)
     if isinstance(recipe.model, Convolutional):
         return InputForm("pictures", rows, shape[:2])
+    if isinstance(recipe.model, Mlp) and isinstance(recipe.model.inputs, Embedded) and not is_table:
+        return InputForm("texts", rows)
     return InputForm("table", rows) if is_table else InputForm()
 
 
@@ -89,6 +100,21 @@ def parts_for_trees() -> dict[str, Any]:
     return {**parts_for_sequences(), "model": Recursive()}
 
 
+def parts_for_texts(rows: int) -> dict[str, Any]:
+    """The parts of the recipe for so many rows with text: the mean of the vectors of words, and one small layer.
+
+    Thousands of words are learned from few rows each, so the run is short and hides half of them in every update.
+    """
+    epochs = min(max(_TEXTS / max(1, rows), _FEWEST), _MOST)
+    return {
+        "scaler": Automatic(numbers=Robust(), categories=Categories()),
+        "batches": Reshuffled(size=50),
+        "model": Mlp(widths=(64,), dropout=0.2, inputs=Embedded(texts=AverageWords(word_dropout=0.5))),
+        "optimiser": MovingAverage(Adam(0.003)),
+        "stopping": Off(epochs=epochs, keep="best", significance=0.07, spacing=1.0, least_examples=1, every_epochs=1.0),
+    }
+
+
 def parts_for_pictures(rows: int, sides: tuple[int, ...]) -> dict[str, Any]:
     """The parts of the recipe for so many pictures of this size."""
     epochs = min(max(_EXAMPLES / max(1, rows), _FEWEST), _MOST)
@@ -99,6 +125,17 @@ def parts_for_pictures(rows: int, sides: tuple[int, ...]) -> dict[str, Any]:
         "optimiser": Adam(0.005, schedule=OneCycle()),
         "stopping": Off(epochs=epochs, keep="best", significance=0.07, spacing=1.0, least_examples=1, every_epochs=1.0),
     }
+
+
+def parts_for(form: InputForm) -> dict[str, Any]:
+    """The parts of the recipe for inputs of this form, beside the general ones."""
+    parts = {
+        "texts": lambda: parts_for_texts(form.rows),
+        "pictures": lambda: parts_for_pictures(form.rows, form.sides),
+        "sequences": parts_for_sequences,
+        "trees": parts_for_trees,
+    }
+    return parts[form.kind]() if form.kind in parts else {}
 
 
 def ranges_of_network(recipe: Any) -> list[tuple[str, AbstractPrior | None]]:

@@ -111,6 +111,15 @@ def recordings() -> dict[str, np.ndarray]:
     return {"values": np.concatenate(tones), "offsets": np.concatenate([[0], np.cumsum(lengths)]), **beside}
 
 
+def reviews() -> pd.DataFrame:
+    """Sixty short texts of two kinds, and the year of each."""
+    draw = np.random.default_rng(0)
+    words = {"good": ["warm", "clever", "funny"], "bad": ["dull", "slow", "stale"]}
+    labels = draw.choice(list(words), 60).tolist()
+    texts = [f"scene {number} of this film is {draw.choice(words[label])}" for number, label in enumerate(labels)]
+    return pd.DataFrame({"review": texts, "year": draw.integers(1990, 2020, 60), "label": labels})
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A working folder with the files that pages mention."""
@@ -130,6 +139,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         f"{text},{holds}" for text, holds in [("(and T (or F T))", "yes"), ("(or F F)", "no"), ("F", "no")] * 20
     ]
     Path("formulas.csv").write_text("\n".join(["formula,holds", *formulas]))
+    reviews().to_csv("reviews.csv", index=False)
     for number, (image, digit) in enumerate(zip(images[:40], load_digits().target, strict=False)):
         place = Path("pictures", "even" if digit % 2 == 0 else "odd", f"{number}.png")
         place.parent.mkdir(parents=True, exist_ok=True)

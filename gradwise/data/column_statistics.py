@@ -35,6 +35,20 @@ def constant_note(constant: np.ndarray, columns: Sequence[Column]) -> tuple[str,
     return (f"{column_names(columns, picked)} {words[0]} constant in the training set and {words[1]} 0",)
 
 
+def notes_on_missing(
+    missing: np.ndarray, is_category: np.ndarray, rows: int, columns: Sequence[Column]
+) -> Iterator[str]:
+    """How the missing values of each column are filled in."""
+    for j in np.flatnonzero(missing).tolist():
+        start = f"{column_names(columns, [j])} is missing in {missing[j]} of {rows} training rows: "
+        if is_category[j]:
+            yield start + "missing is treated as a category"
+        elif missing[j] == rows:
+            yield start + "the column becomes 0"
+        else:
+            yield start + "imputed with the column's centre, with an indicator column"
+
+
 def refuse_infinite(infinite: np.ndarray, columns: Sequence[Column], start: int = 0) -> None:
     """Raises if columns (the first is number `start`) hold infinite values."""
     if infinite.any():
@@ -46,10 +60,12 @@ def refuse_infinite(infinite: np.ndarray, columns: Sequence[Column], start: int 
 
 def blocks(inputs: Any, columns: Sequence[Column]) -> Iterator[np.ndarray]:
     """All rows of a few columns at a time, in 64 bits: memory stays bounded for any shape, dense or sparse."""
-    categories = [j for j, column in enumerate(columns) if column.kind == "category"]
-    if categories:
+    for kind, what in (("category", "categories"), ("text", "words")):
+        picked = [j for j, column in enumerate(columns) if column.kind == kind]
+        if not picked:
+            continue
         raise RequestError(
-            f"{column_names(columns, categories)} contains categories, which cannot be scaled as numbers. "
+            f"{column_names(columns, picked)} contains {what}, which cannot be scaled as numbers. "
             "Wrap the scaler: `Columns(numbers=...)`, or use `Automatic()`."
         )
     if isinstance(inputs, Sequences):

@@ -303,7 +303,7 @@ def _row_layout(scaler: FittedScaler, width: int) -> InputLayout:
 
 class SideBySide(FittedScaler):
     """Some columns through each scaler, side by side: numbers, flags, indicators of missing values (for the
-    `indicated` columns), codes."""
+    `indicated` columns), codes, words."""
 
     columns: tuple[np.ndarray, ...]
     scalers: tuple[FittedScaler, ...]
@@ -317,15 +317,16 @@ class SideBySide(FittedScaler):
         ]
 
     def map(self, examples: Any, library: Any) -> Any:
-        numbers, flags, codes = [], [], []
+        numbers, flags, codes, words = [], [], [], []
         for scaler, piece in zip(self.scalers, self._pieces(examples, library), strict=True):
             layout = _row_layout(scaler, piece.shape[-1])
             last = layout.numbers + layout.flags
             numbers.append(piece[..., : layout.numbers])
             flags.append(piece[..., layout.numbers : last])
-            codes.append(piece[..., last:])
+            codes.append(piece[..., last : last + len(layout.categories)])
+            words.append(piece[..., last + len(layout.categories) :])
         missing = library.isnan(examples[..., self.indicated]).astype(examples.dtype)
-        return library.concatenate([*numbers, *flags, missing, *codes], axis=-1)
+        return library.concatenate([*numbers, *flags, missing, *codes, *words], axis=-1)
 
     def layout(self, shape: tuple[int, ...]) -> InputLayout:
         # Shapes alone are traced, so that the statistics may be arrays of a compiled program too.
@@ -336,6 +337,7 @@ class SideBySide(FittedScaler):
             sum(one.numbers for one in told),
             sum(one.flags for one in told) + len(self.indicated),
             tuple(size for one in told for size in one.categories),
+            texts=tuple(text for one in told for text in one.texts),
         )
 
     def describe(self) -> list[str]:

@@ -20,6 +20,7 @@
 | `OneHot`       | 1 for the row's category, 0 for the others                                       |
 | `Categories`   | the same for columns of few values, a code for each of the others                |
 | `Steps`        | a step of a sequence, through another scaler                                      |
+| `Words`        | the number of each word of a text in a vocabulary                                |
 | `Columns`      | one scaler per kind of column, with indicators of missing values                 |
 | `Automatic`    | chosen by the kind of data                                                       |
 
@@ -28,7 +29,7 @@ constant in the training set becomes 0 under every scaler that divides by a spre
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from statistics import NormalDist
 from typing import Any
 
@@ -38,20 +39,20 @@ import numpy as np
 from ..runtime.errors import RequestError
 from ..runtime.memory import row_blocks
 from ..specs.contracts import AbstractScaler
-from ..specs.dataset import Column
+from ..specs.dataset import Column, text_places
 from ..specs.fitted_scaler import FittedScaler
 from ..specs.knobs import check_whole, switch
 from ..specs.priors import Choice, Uniform
 from ..specs.trees.container import VECTOR
 from .category_scaling import OneHot, check_table
 from .column_statistics import (
-    column_names,
     constant_note,
     is_sparse,
     knots_of,
     measure_in_blocks,
     middle_of,
     moments_of,
+    notes_on_missing,
     principal_axes,
     quartiles_of,
     range_of,
@@ -73,6 +74,7 @@ from .fitted_scalers import (
     SmoothlyClipped,
 )
 from .input_kind import kind_of_inputs
+from .text.vocabulary import Words
 
 _KNOTS = 2**22  # most knots kept for all columns together
 
@@ -320,45 +322,41 @@ class Chain(AbstractScaler):
         return Chained(tuple(fitted))
 
 
-def _missing_notes(missing: np.ndarray, is_category: np.ndarray, rows: int, columns: Sequence[Column]) -> Iterator[str]:
-    for j in np.flatnonzero(missing).tolist():
-        start = f"{column_names(columns, [j])} is missing in {missing[j]} of {rows} training rows: "
-        if is_category[j]:
-            yield start + "missing is treated as a category"
-        elif missing[j] == rows:
-            yield start + "the column becomes 0"
-        else:
-            yield start + "imputed with the column's centre, with an indicator column"
+_WORDED = ("category", "text")
 
 
 class Columns(AbstractScaler):
-    """One scaler per kind of column: numbers and dates through one, categories through another.
+    """One scaler per kind of column: numbers and dates through one, categories and each text through others.
 
     A column with missing values in the training set gets an indicator input.
     """
 
     numbers: AbstractScaler = Standardise()
     categories: AbstractScaler = OneHot()
+    texts: AbstractScaler = Words()
 
     def fit(self, inputs: Any, columns: tuple[Column, ...] = ()) -> FittedScaler:
         check_table(self, inputs)
         rows, width = inputs.shape
-        is_category = np.array([column.kind == "category" for column in columns] or [False] * width, bool)
+        is_category, is_text = (np.array([c.kind == k for c in columns] or [False] * width) for k in _WORDED)
         missing = np.zeros(width, int)
         for _, block in row_blocks(inputs) if inputs.dtype.kind == "f" else ():
             missing += np.isnan(block).sum(0)
-        if not (is_category.any() or missing.any()):
+        if not (is_category.any() or is_text.any() or missing.any()):
             plain: Any = self.numbers.fit(inputs, columns)
             return plain
         picked: list[np.ndarray] = []
         scalers: list[Any] = []
-        for chosen, scaler in ((~is_category, self.numbers), (is_category, self.categories)):
+        parts = [(~is_category & ~is_text, self.numbers), (is_category, self.categories)]
+        parts += [(np.isin(np.arange(width), own), self.texts) for own in text_places(columns).values()]
+        for chosen, scaler in parts:
             if chosen.any():
                 picked.append(np.flatnonzero(chosen))
                 theirs = tuple(columns[j] for j in picked[-1]) if columns else ()
                 scalers.append(scaler.fit(inputs[:, picked[-1]], theirs))
+        missing[is_text] = 0  # an empty text has no words
         indicated = np.flatnonzero(~is_category & (missing > 0) & (missing < rows))
-        notes = tuple(_missing_notes(missing, is_category, rows, columns))
+        notes = tuple(notes_on_missing(missing, is_category, rows, columns))
         return SideBySide(tuple(picked), tuple(scalers), indicated, notes)
 
 
@@ -372,11 +370,12 @@ class Automatic(AbstractScaler):
     | sparse counts, some above 1    | `counts`                       |
     | other sparse data              | `sparse`                       |
     | images                         | `images`                       |
-    | table                          | `Columns(numbers, categories)` |
+    | table                          | `Columns` of `numbers`, `categories`, `texts` |
     """
 
     numbers: AbstractScaler = NormalScores()
     categories: AbstractScaler = OneHot()
+    texts: AbstractScaler = Words()
     images: AbstractScaler = Pixels()
     sparse: AbstractScaler = MaxAbs()
     sequences: AbstractScaler = Standardise()
@@ -390,5 +389,5 @@ class Automatic(AbstractScaler):
             vectors = inputs.values[inputs.is_leaf, VECTOR:]
             return OverNodes(self.sequences.fit(vectors, ()) if vectors.shape[1] else None, inputs.symbols)
         sparse = self.counts if kind == "sparse" and are_counts(inputs) else self.sparse
-        table = Columns(self.numbers, self.categories)
+        table = Columns(self.numbers, self.categories, self.texts)
         return {"sparse": sparse, "images": self.images, "table": table}[kind].fit(inputs, columns)

@@ -8,7 +8,8 @@
 | linear model      | logistic regression, ridge regression   | rows beyond what a second or two allow       |
 | gradient boosting | histogram gradient boosting, 100 rounds | images, sparse rows, more than 2,000 inputs  |
 
-Numbers are imputed and standardised, categories one-hot; trees get both as they are. Rows and rounds are cut by the
+Numbers are imputed and standardised, categories one-hot; trees get both as they are. Of texts the linear model reads
+which words they have (TF-IDF), trees nothing; the name of a baseline says so. Rows and rounds are cut by the
 size of the work, never by the clock, so that equal runs give equal records.
 
 No choice hangs on what is found here, neither of the network nor of a knob: that is why it is no further reading of
@@ -16,6 +17,7 @@ the test set. It describes the number that was already read.
 """
 
 import functools
+import itertools
 import math
 import warnings
 from collections.abc import Callable
@@ -26,13 +28,14 @@ import numpy as np
 
 from ..records.evidence.fit_evidence import Baseline
 from ..runtime.memory import row_blocks
-from ..specs.dataset import Dataset, Task
+from ..specs.dataset import Dataset, Task, text_places
 from ..specs.sequences import as_rows
 from .metrics import gain_interval, measure
 
 Predict = Callable[[Any], np.ndarray]
 
 LINEAR, BOOSTING = "linear model", "gradient boosting"
+_OF_TEXTS = {LINEAR: " of word counts", BOOSTING: " without the text"}
 SURE = 0.99  # two models are compared with the network, and few differences are worth a warning
 _WORK_LINEAR = 1e8  # rows x inputs x outputs: about two seconds
 _WORK_TREES = 2.0  # about so many seconds
@@ -58,20 +61,35 @@ def _drawn(count: int, most: float) -> np.ndarray:
     return np.arange(count) if count <= most else np.sort(np.random.default_rng(0).choice(count, most, replace=False))
 
 
+def _word_counts(codes: np.ndarray, words: int) -> Any:
+    """How often each text has each word, as a sparse matrix; words that training does not have count together."""
+    from scipy.sparse import csr_matrix
+
+    rows, places = np.nonzero(~np.isnan(codes))
+    found = np.minimum(codes[rows, places], words).astype(np.int32)
+    return csr_matrix((np.ones(len(rows)), (rows, found)), shape=(len(codes), words + 1))
+
+
 def _prepared(data: Dataset) -> Any:
     """What makes inputs fit for a linear model."""
     from sklearn.compose import ColumnTransformer
+    from sklearn.feature_extraction.text import TfidfTransformer
     from sklearn.impute import SimpleImputer
     from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import MaxAbsScaler, OneHotEncoder, StandardScaler
+    from sklearn.preprocessing import FunctionTransformer, MaxAbsScaler, OneHotEncoder, StandardScaler
 
     if hasattr(data.inputs, "tocsr"):
         return MaxAbsScaler()
     width = math.prod(data.shape)
     codes = [k for k, column in enumerate(data.columns) if column.kind == "category"]
+    texts = text_places(data.columns)
+    apart = {*codes, *itertools.chain.from_iterable(texts.values())}
     numbers = make_pipeline(SimpleImputer(strategy="median", keep_empty_features=True), StandardScaler())
     encoder = OneHotEncoder(handle_unknown="ignore", max_categories=50)
-    parts = [("numbers", numbers, sorted(set(range(width)) - set(codes))), ("categories", encoder, codes)]
+    parts = [("numbers", numbers, sorted(set(range(width)) - apart)), ("categories", encoder, codes)]
+    for name, own in texts.items():
+        counts = functools.partial(_word_counts, words=len(data.columns[own[0]].categories))
+        parts.append((f"text {name}", make_pipeline(FunctionTransformer(counts), TfidfTransformer()), own))
     return ColumnTransformer([part for part in parts if part[2]])
 
 
@@ -152,11 +170,20 @@ def _linear_predictions(train: Dataset, test: Dataset, by_class: np.ndarray | No
     return _predictions(predict, prepared.transform, test.inputs), len(some)
 
 
+def _of_columns(data: Dataset, kept: list[int]) -> Dataset:
+    return replace(data, inputs=data.inputs[:, kept], columns=tuple(data.columns[place] for place in kept))
+
+
 def _boosted_predictions(train: Dataset, test: Dataset, by_class: np.ndarray | None) -> tuple[np.ndarray, int] | None:
     """Nothing where trees are no match: of images and sparse rows, and where a few rounds would take too long."""
     is_image = len(train.shape) > 1 or any(column.kind == "pixel" for column in train.columns)
     if is_image or hasattr(train.inputs, "tocsr") or train.shape[0] > _WIDEST_TREES:
         return None
+    kept = [place for place, column in enumerate(train.columns) if column.kind != "text"]
+    if train.columns and not kept:
+        return None
+    if len(kept) < len(train.columns):
+        train, test = (_of_columns(part, kept) for part in (train, test))
     some = train.take(_drawn(len(train), _MOST_ROWS))
     rounds = _rounds(some, len(some))
     if rounds < _FEWEST_ROUNDS:
@@ -199,7 +226,7 @@ def compare_with_baselines(
             theirs, rows = found
             baselines.append(
                 Baseline(
-                    name,
+                    name + (_OF_TEXTS[name] if text_places(train.columns) else ""),
                     measure(test.task, theirs, test.targets, test.weights),
                     rows,
                     gain_interval(metric, test.task, predictions, theirs, test.targets, test.weights, level=SURE),

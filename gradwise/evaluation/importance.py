@@ -4,8 +4,8 @@
     found.columns[0].column, found.columns[0].rise, found.columns[0].standard_error
 
 A column is shuffled as it was read, before any scaling, so that a category is one column and not one for each of its
-codes. Two columns that say the same are both called less important: the model can read either of them (Breiman 2001;
-Strobl et al. 2008).
+codes, and a text one column with all its words. Two columns that say the same are both called less important: the model
+can read either of them (Breiman 2001; Strobl et al. 2008).
 
 On the test set this is no further reading of it. Nothing is chosen by it, neither network nor knob, and the error that
 was reported stands: it tells what that error is made of.
@@ -17,7 +17,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ..records.evidence.fit_evidence import ColumnImportance, Importance
-from ..specs.dataset import Dataset
+from ..specs.dataset import Dataset, places_of_columns
 from .metrics import HIGHER_IS_BETTER, measure
 
 _WORK = 2e10  # parameters x rows: about two seconds on a slow processor
@@ -50,9 +50,10 @@ def measure_importance(
     `part` is the set they are, `cost` the number of parameters that a prediction takes. With the same seed the same
     rows are drawn and shuffled.
     """
-    if not _is_table(data) or len(data) < 2 or len(data.columns) < 2:
+    columns = places_of_columns(data.columns)
+    if not _is_table(data) or len(data) < 2 or len(columns) < 2:
         return None
-    count = len(data.columns)
+    count = len(columns)
     if count > _MOST_COLUMNS:
         return Importance(metric, part, skipped=f"there are {count:,} columns, more than {_MOST_COLUMNS}")
     size = _size(count, len(data), cost)
@@ -68,11 +69,11 @@ def measure_importance(
 
     whole, sign = value(predict(some.inputs)), -1.0 if metric in HIGHER_IS_BETTER else 1.0
     found = []
-    for place, column in enumerate(data.columns):
+    for name, places in columns.items():
         shuffled = np.concatenate([some.inputs] * repeats)
-        shuffled[:, place] = np.concatenate([some.inputs[order, place] for order in orders])
+        shuffled[:, places] = np.concatenate([some.inputs[order][:, places] for order in orders])
         rises = [sign * (value(each) - whole) for each in np.split(predict(shuffled), repeats)]
         error = float(np.std(rises, ddof=1) / math.sqrt(repeats))
-        found.append(ColumnImportance(column.name, float(np.mean(rises)), error))
+        found.append(ColumnImportance(name, float(np.mean(rises)), error))
     found.sort(key=lambda one: -one.rise)  # stable: equal ones as they were read
     return Importance(metric, part, rows, repeats, tuple(found))

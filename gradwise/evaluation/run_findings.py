@@ -9,7 +9,7 @@ from ..records.data_read import ColumnRead, DataRead, SetSizes
 from ..records.finding import Finding
 from ..records.outcome import Outcome
 from ..runtime.memory import copy_in_blocks
-from ..specs.dataset import Classes, Dataset
+from ..specs.dataset import Classes, Dataset, places_of_columns
 from ..specs.fitted_scaler import FittedScaler
 from ..specs.knobs import Spec
 from ..specs.paths import knobs, parts
@@ -68,15 +68,18 @@ def find_in_run(recipe: Recipe, history: dict[str, list[Any]], outcome: Outcome,
 
 def describe_data(dataset: Dataset, sizes: SetSizes, scaler: FittedScaler, recipe: Recipe) -> DataRead:
     """How the data were read, for the report."""
-    listed = dataset.columns[:200]
+    places = places_of_columns(dataset.columns)
+    listed = list(places)[:200]
     inputs = dataset.inputs
     columns = []
-    for number, column in enumerate(listed):
+    for name in listed:
+        number = places[name][0]  # of a text the first word: where there is none, the text is missing
+        column = dataset.columns[number]
         values = inputs[:, number] if hasattr(inputs, "tocsr") else copy_in_blocks(inputs[:, number], inputs.dtype)
         known = values[~np.isnan(values)] if values.dtype.kind == "f" else values
         columns.append(
             ColumnRead(
-                name=column.name,
+                name=name,
                 kind=column.kind,
                 missing=int(len(values) - len(known)),
                 categories=len(column.categories),
@@ -90,7 +93,7 @@ def describe_data(dataset: Dataset, sizes: SetSizes, scaler: FittedScaler, recip
         split=type(recipe.split).__name__,
         shape=tuple(dataset.shape),
         columns=tuple(columns),
-        more=max(0, len(dataset.columns) - len(listed)),
+        more=len(places) - len(listed),
         notes=tuple(dataset.notes),
         scaling=tuple(scaler.describe()),
     )

@@ -26,7 +26,7 @@ from ..runtime import keys, memory
 from ..runtime.errors import RequestError
 from ..specs.adapters import as_criterion
 from ..specs.contracts import AbstractCriterion
-from ..specs.dataset import Dataset
+from ..specs.dataset import Dataset, text_places
 from ..specs.paths import knobs
 from ..specs.recipe import Recipe
 from ..training.committee import Committee
@@ -128,6 +128,11 @@ def read_requested(options: DataRequest) -> Dataset:
     blind = dataset.task.kind == "inputs" or getattr(options, "pretrain", None) is not None
     if blind and are_sequences(dataset):
         raise RequestError("sequences and trees need a target: name one with --target, and leave out --pretrain.")
+    if blind and (texts := list(text_places(dataset.columns))):
+        raise RequestError(
+            f"column `{texts[0]}` is text, which is learned with a target alone: name one with --target, and leave out "
+            f"--pretrain, or drop the column (--drop {texts[0]})."
+        )
     return dataset
 
 
@@ -174,7 +179,7 @@ def resolve_for(
     if options.given.recipe is not None:
         recipe = dataclasses.replace(options.given.recipe, **own)
     else:
-        recipe = _recommended(options, kind, unit, form, {**({} if form.kind == "table" else parts), **own})
+        recipe = _recommended(options, kind, unit, form, {**({} if form.kind in ("table", "texts") else parts), **own})
     if layers is not None:
         assignments = expanded(assignments, len(recipe.model.layers))
     resolved = resolve(follow_request(recipe, options, kind), assignments)

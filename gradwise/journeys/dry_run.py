@@ -6,7 +6,7 @@ from typing import Any
 
 from ..evaluation.metrics import METRICS
 from ..specs.adapters import as_criterion
-from ..specs.dataset import Classes, Dataset
+from ..specs.dataset import Classes, Dataset, places_of_columns
 from ..specs.paths import knobs, parts
 from .data_and_recipe import count_state, expected_sizes
 from .requests.assignments import Resolved
@@ -23,11 +23,12 @@ def _metric(recipe: Any, kind: str) -> str:
 
 def _columns(dataset: Dataset) -> list[dict[str, Any]]:
     described = []
-    for number, column in enumerate(dataset.columns[:_SHOWN_COLUMNS]):
-        values = dataset.inputs[:, number]
+    for name, places in list(places_of_columns(dataset.columns).items())[:_SHOWN_COLUMNS]:
+        column = dataset.columns[places[0]]
+        values = dataset.inputs[:, places[0]]
         missing = int((values != values).sum())
         described.append(
-            {"name": column.name, "kind": column.kind, "missing": missing, "categories": len(column.categories) or ""}
+            {"name": name, "kind": column.kind, "missing": missing, "categories": len(column.categories) or ""}
         )
     return described
 
@@ -52,7 +53,7 @@ def choices(recipe: Any) -> list[dict[str, Any]]:
 def data_section(dataset: Dataset) -> dict[str, Any]:
     """How the data were read."""
     labels = [str(label) for label in (dataset.task.labels if isinstance(dataset.task, Classes) else ())[:20]]
-    more = max(0, len(dataset.columns) - _SHOWN_COLUMNS)
+    more = max(0, len(places_of_columns(dataset.columns)) - _SHOWN_COLUMNS)
     return {
         "data": dataset.name,
         "task": dataset.task.kind,

@@ -2,10 +2,11 @@
 
     Mlp(inputs=Embedded())                                     periodic embeddings, categories of 8 numbers, factors
     Mlp(inputs=Embedded(numbers=PiecewiseLinear(bins=16)))
-    Mlp(inputs=Direct())                                       unchanged; codes of categories one-hot
+    Mlp(inputs=Embedded(texts=ConvolveWords()))                a text through filters (`gradwise.models.text`)
+    Mlp(inputs=Direct())                                       unchanged; categories one-hot, texts as word counts
 
-The scaler determines which inputs are numbers, flags or codes (`InputLayout`). A category that is missing, or was not
-in the training set, is the last row of its table, which starts at 0.
+The scaler determines which inputs are numbers, flags, codes or words (`InputLayout`). A category that is missing, or
+was not in the training set, is the last row of its table, which starts at 0.
 
 | embedding of a number x                    | is                                                                     |
 |--------------------------------------------|------------------------------------------------------------------------|
@@ -27,10 +28,12 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Key
 
+from ..runtime import keys
 from ..specs.dataset import InputLayout
 from ..specs.knobs import Spec, knob, switch
 from ..specs.paths import Buffer
 from ..specs.priors import Choice, LogUniform
+from .text.readers import AbstractTextReader, AverageWords, BagOfWords
 
 _SIZE: dict[str, Any] = {"allowed": "[1, inf)", "row": "G6", "kind": "capacity"}
 _DEVIATION: dict[str, Any] = {
@@ -194,14 +197,21 @@ class InputStage(eqx.Module):
     numbers: PeriodicNumbers | PiecewiseNumbers | None
     tables: tuple[Any, ...]  # one for each category: (values + 1, size), or its number of values where it is one-hot
     factor: Float[Any, " width"] | None
-    columns: int = eqx.field(static=True)  # inputs that are numbers; they come first, and codes of categories last
+    columns: int = eqx.field(static=True)  # inputs that are numbers; they come first, then codes, and words last
+    texts: tuple[Any, ...] = ()  # a reader for each text
+    places: tuple[int, ...] = eqx.field(static=True, default=())  # of each text
 
     def __call__(self, x: Float[Array, " inputs"], *, key: Key[Array, ""] | None = None) -> Float[Array, " width"]:
-        first, last = x[: self.columns], x.shape[0] - len(self.tables)
+        start = x.shape[0] - sum(self.places)
+        first, last = x[: self.columns], start - len(self.tables)
         pieces = [first if self.numbers is None else self.numbers(first), x[self.columns : last]]
         for place, table in enumerate(self.tables):
             code = x[last + place].astype(jnp.int32)
             pieces.append(jax.nn.one_hot(code, table) if isinstance(table, int) else table[code])
+        for number, (reader, places) in enumerate(zip(self.texts, self.places, strict=True)):
+            own = None if key is None else jr.fold_in(keys.named(key, "text"), number)
+            pieces.append(reader(x[start : start + places], key=own))
+            start += places
         joined = jnp.concatenate(pieces)
         return joined if self.factor is None else joined * self.factor
 
@@ -210,6 +220,11 @@ class InputStage(eqx.Module):
         if not isinstance(self.numbers, PiecewiseNumbers):
             return self
         return eqx.tree_at(lambda stage: stage.numbers, self, self.numbers.started(inputs[:, : self.columns]))
+
+
+def places_of_texts(layout: InputLayout) -> tuple[int, ...]:
+    """The places of each text."""
+    return tuple(places for places, _ in layout.texts)
 
 
 class AbstractInputStage(Spec):
@@ -223,18 +238,20 @@ class AbstractInputStage(Spec):
 
 
 class Direct(AbstractInputStage):
-    """Inputs unchanged; codes of categories become one-hot."""
+    """Inputs unchanged; codes of categories become one-hot, and a text the share of each word."""
 
     def build(self, layout: InputLayout, *, key: Key[Array, ""]) -> InputStage | None:
-        if not layout.categories:
+        if not layout.categories and not layout.texts:
             return None
-        return InputStage(None, layout.categories, None, layout.numbers)
+        bags = tuple(BagOfWords(words) for _, words in layout.texts)
+        return InputStage(None, layout.categories, None, layout.numbers, bags, places_of_texts(layout))
 
 
 class Embedded(AbstractInputStage):
-    """Embeddings of numbers and categories, then a learned factor for each input."""
+    """Embeddings of numbers and categories, and a vector for each text, then a learned factor for each input."""
 
     numbers: AbstractNumberEmbedding = Periodic()
+    texts: AbstractTextReader = AverageWords()
     category_size: int = switch(
         8, **_SIZE, prior=Choice((4, 8, 16)), about="embedding size of a category with many values"
     )
@@ -253,7 +270,9 @@ class Embedded(AbstractInputStage):
         for place, values in enumerate(layout.categories):
             rows = jr.normal(jr.fold_in(second, place), (values, self.category_size))
             tables.append(jnp.concatenate([rows, jnp.zeros((1, self.category_size))]))
-        stage = InputStage(numbers, tuple(tables), None, layout.numbers)
+        third = keys.named(key, "texts")
+        readers = [self.texts.build(words, key=jr.fold_in(third, k)) for k, (_, words) in enumerate(layout.texts)]
+        stage = InputStage(numbers, tuple(tables), None, layout.numbers, tuple(readers), places_of_texts(layout))
         width = stage_width(stage, layout)
         return eqx.tree_at(
             lambda one: one.factor, stage, jnp.ones(width) if self.factor else None, is_leaf=lambda leaf: leaf is None

@@ -199,7 +199,8 @@ class MlpNetwork(Network):
     inputs: InputStage | None = None
 
     def __call__(self, x: Rows, *, key: Key[Array, ""] | None = None) -> Float[Array, " outputs"]:
-        h: Any = x if isinstance(x, SparseRows) else jnp.ravel(x) if self.inputs is None else self.inputs(jnp.ravel(x))
+        h: Any = x if isinstance(x, SparseRows) else jnp.ravel(x)
+        h = h if self.inputs is None else self.inputs(h, key=key)
         for number, layer in enumerate(self.layers):
             h = layer(h, key=None if key is None else jr.fold_in(key, number))
         return self.output(h)
@@ -298,7 +299,7 @@ class Mlp(AbstractModel):
 
     def for_inputs(self, layout: InputLayout | None) -> "Mlp":
         told = isinstance(self.inputs, LaidOut)
-        plain = layout is not None and not layout.categories and not layout.sparse
+        plain = layout is not None and not (layout.categories or layout.texts or layout.sparse)
         if layout is None or told or (isinstance(self.inputs, Direct) and plain):
             return self
         return dataclasses.replace(self, inputs=LaidOut(self.inputs, layout))

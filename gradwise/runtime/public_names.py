@@ -64,6 +64,8 @@ _NAMES = {
     ),
     "data.input_kind": "kind_of_inputs",
     "data.sequence_scaling": "Steps",
+    "data.text.vocabulary": "Words WordNumbers",
+    "data.text.words": "split_words",
     "data.splits": "HoldOut GroupHoldOut TimeHoldOut GivenParts Fold",
     "models.activations": (
         "AbstractActivation Tanh Sigmoid Rectifier HardTanh Softsign Identity Selu Mish Gelu ParametricUnits Parametric"
@@ -94,6 +96,9 @@ _NAMES = {
     "models.restricted_boltzmann": "RbmNetwork LabelRbmNetwork Rbm LabelRbm",
     "models.shared_weights": "SharedLayer SharedOutput SharedNetwork SharedWeights",
     "models.sparse_coding": "SparseCodingNetwork PredictiveSparseNetwork SparseDictionary PredictiveSparse",
+    "models.text.convolved": "WordFilters ConvolvedWords ConvolveWords",
+    "models.text.recurrent_reader": "WordsInOrder ReadWords",
+    "models.text.readers": "AbstractTextReader AverageWords WordVectors BagOfWords MeanOfWords",
     "models.gaussian_visible": "GaussianVisible PreciseUnits",
     "models.visible_units": "AbstractVisible BinaryVisible LabelledVisible TruncatedExponentialVisible",
     "models.trees.cells": "AbstractTreeCell SimpleTreeCell TreeGru TreeLstm",

@@ -99,7 +99,11 @@ class AbstractModel(Spec):
         return False
 
     def for_inputs(self, layout: InputLayout | None) -> "AbstractModel":
-        """The same model for inputs of this layout; itself where it treats all inputs alike."""
+        """The same model for inputs of this layout; itself where it treats all inputs alike, which text forbids."""
+        if layout is not None and layout.texts:
+            raise RequestError(
+                f"{type(self).__name__} cannot read text: leave the column out (`--drop`), or use the model `Mlp`."
+            )
         return self
 
     def started(self, network: PyTree, inputs: Rows) -> PyTree:

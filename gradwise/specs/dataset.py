@@ -6,6 +6,7 @@ Inputs are raw: numeric columns as they were read, missing values as NaN, catego
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,7 +19,10 @@ from .sequences import Sequences
 
 @dataclass(frozen=True)
 class Column:
-    """One column of a table. `kind` is "number", "category", "date" or "pixel".
+    """One column of inputs. `kind` is "number", "category", "date", "text" or "pixel".
+
+    A date of a table becomes one column for each of its parts (`when:year`), a text one for each place of a word
+    (`review:1`); the first of these holds all words in its `categories`.
 
     `decimal` is the decimal mark of numbers that were written with a currency, a percent sign or thousands separators;
     it is empty for plain numbers.
@@ -30,15 +34,32 @@ class Column:
     decimal: str = ""
 
 
+def places_of_columns(columns: Sequence[Column]) -> dict[str, list[int]]:
+    """The places of each column in a row, by its name: several for a text, one for any other."""
+    places: dict[str, list[int]] = {}
+    for place, column in enumerate(columns):
+        name = column.name.rpartition(":")[0] if column.kind == "text" else column.name
+        places.setdefault(name, []).append(place)
+    return places
+
+
+def text_places(columns: Sequence[Column]) -> dict[str, list[int]]:
+    """The places of the texts among these columns, by name."""
+    return {name: own for name, own in places_of_columns(columns).items() if columns[own[0]].kind == "text"}
+
+
 @dataclass(frozen=True)
 class InputLayout:
-    """Which of a network's inputs are numbers, which are flags and which are codes of categories, in this order.
+    """Which of a network's inputs are numbers, flags, codes of categories and words of texts, in this order.
 
-        numbers | flags | codes
+        numbers | flags | codes | words
 
     A flag is 0 or 1: one-hot categories, then indicators of missing values. `categories` has one entry for each code,
     the number of values that its column has in the training set. A code runs from 0 to size - 1; it is `size` for a
     value that is missing or not in the training set, so that an embedding table has size + 1 rows.
+
+    `texts` has a pair for each text: its places, and the size of its vocabulary. A word is a number from 0 to size - 1;
+    it is `size` for a word that is not in the vocabulary, and size + 1 beyond the end of the text.
 
     With `sparse` an example is a `SparseRows`, whose inputs are all numbers.
     """
@@ -47,11 +68,12 @@ class InputLayout:
     flags: int = 0
     categories: tuple[int, ...] = ()
     sparse: bool = False
+    texts: tuple[tuple[int, int], ...] = ()
 
     @property
     def width(self) -> int:
         """The number of inputs."""
-        return self.numbers + self.flags + len(self.categories)
+        return self.numbers + self.flags + len(self.categories) + sum(places for places, _ in self.texts)
 
 
 @dataclass(frozen=True)

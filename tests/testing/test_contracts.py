@@ -16,6 +16,7 @@ import gradwise.data.category_scaling
 import gradwise.data.count_scaling
 import gradwise.data.scaling
 import gradwise.data.sequence_scaling
+import gradwise.data.text
 import gradwise.models
 import gradwise.optimisers
 from gradwise.criteria.linear_probe import Probed
@@ -113,6 +114,7 @@ SPECS = [
         gradwise.data.count_scaling,
         gradwise.data.scaling,
         gradwise.data.sequence_scaling,
+        gradwise.data.text,
         gradwise.models,
         gradwise.optimisers,
     )

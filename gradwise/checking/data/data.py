@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Array, Key
 
+from ...data.text.summaries import summarise_texts
 from ...records.evidence.check_evidence import CopiedRows, DataEvidence
 from ...records.finding import Finding, worst_first
 from ...records.score_scale import percent
 from ...runtime.keys import generator, named
-from ...specs.dataset import Column, Dataset
+from ...specs.dataset import Column, Dataset, text_places
 from ...specs.sequences import Sequences, as_rows
 from ..codes import found
 from .columns import ColumnsMeasured, find_columns, measure_columns
@@ -85,13 +86,16 @@ class DataMeasured:
 def from_dataset(dataset: Dataset, parts: Sequence[Dataset | None]) -> dict[str, Any]:
     """The arguments of `measure_data` for the split of a data set: raw inputs, which may have missing values.
 
-    Of sequences their summaries are looked at: two recordings with the same ones are copies of one another.
+    Of sequences and texts their summaries are looked at: two recordings with the same ones are copies of one another.
     """
     chosen = [*parts, None, None, None][:3]
     pairs = [None if part is None else (as_rows(part.inputs), part.targets) for part in chosen]
     columns = dataset.columns
     if isinstance(dataset.inputs, Sequences):
         columns = tuple(Column(name) for name in dataset.inputs.summary_names())
+    elif text_places(columns):
+        pairs = [None if pair is None else (summarise_texts(pair[0], columns)[0], pair[1]) for pair in pairs]
+        columns = summarise_texts(dataset.inputs[:1], columns)[1]
     groups = None if dataset.groups is None else tuple(None if part is None else part.groups for part in chosen)
     return {
         "train": pairs[0],
@@ -103,6 +107,7 @@ def from_dataset(dataset: Dataset, parts: Sequence[Dataset | None]) -> dict[str,
         "task": dataset.task.kind,
         "missing_allowed": True,
         "scaled": False,
+        "readable": not text_places(dataset.columns),
     }
 
 
@@ -190,13 +195,15 @@ def measure_data(
     missing_allowed: bool = False,
     scaled: bool = True,
     scores: bool = True,
+    readable: bool = True,
     key: Key[Array, ""],
 ) -> DataMeasured:
     """Measures the sets, each a pair (inputs, targets or None) with the examples along the first axis.
 
     `groups` holds the groups of training, validation and test rows; `batches` the targets of successive training
     batches. `scaled` means that these are the network's inputs, `missing_allowed` that NaN means missing,
-    `scores` that there is one output for each class (otherwise they may be coordinates, as in metric learning).
+    `scores` that there is one output for each class (otherwise they may be coordinates, as in metric learning),
+    `readable` that simple models can learn from these inputs, as they cannot from summaries of texts.
     """
     task = task or _guessed_task(train[1])
     beside = [*(groups or ()), None, None, None]
@@ -211,7 +218,7 @@ def measure_data(
     randoms = {name: generator(named(key, name)) for name in draws}
     counts, marked = _counts(parts, missing_allowed) if task == "classes" else ({}, 0)
     asked = replace(first, targets=None) if _names_rows(first, task) else first
-    signal = measure_signal(asked, task, randoms["signal"])
+    signal = measure_signal(asked, task, randoms["signal"]) if readable else None
     if signal is not None and counts:
         signal = replace(signal, conflicting=_conflicting(first))
     apart = [_measure_elsewhere(first, part, randoms["else"]) for part in parts[1:]]

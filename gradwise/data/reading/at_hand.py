@@ -5,6 +5,7 @@
     load_at_hand((X, y))                       arrays: NumPy, JAX or SciPy's sparse matrices
     load_at_hand(["(+ 1 (* 2 3))", ...], y)    trees in brackets, or as nested tuples
     load_at_hand([first, second, ...], y)      sequences: arrays (steps, channels) of different lengths
+    load_at_hand(["one text", "another"], y)   texts: a table of one column
 
 Columns are recognised as in a file: text, categories, dates and missing values.
 """
@@ -25,7 +26,24 @@ from .columns import fields_of_frame
 from .files import Loaded
 
 NAME = "data"  # what messages call it, since it has no name of its own
-_TAKEN = "a path, a named set, a data frame, arrays (X, y) or a Dataset"
+TEXT = "text"  # the column of a list of texts
+_TAKEN = "a path, a named set, a data frame, a list of texts, arrays (X, y) or a Dataset"
+
+
+def texts_as_table(data: Any) -> Any:
+    """Texts, a list, array or series of them, as an Arrow table of one column; None if the data are something else."""
+    import pyarrow as pa
+
+    if getattr(data, "ndim", 1) != 1 or not (isinstance(data, list | tuple) or hasattr(data, "dtype")):
+        return None
+    values = list(data) if isinstance(data, list | tuple) or data.dtype.kind not in "biufcmM" else []
+    if not values or not any(isinstance(one, str) for one in values):
+        return None
+    odd = [one for one in values if not (one is None or one != one or isinstance(one, str))]
+    if odd:
+        raise RequestError(f"the texts contain {odd[0]!r:.40}, which is no text: give strings, or None if missing.")
+    texts = [one if isinstance(one, str) else None for one in values]
+    return pa.table({str(getattr(data, "name", None) or TEXT): pa.array(texts, pa.string())})
 
 
 def _as_table(data: Any) -> Any:
@@ -90,7 +108,8 @@ def load_at_hand(data: Any, targets: Any = None, name: str = NAME) -> Loaded:
     """A table or arrays, with the names of the targets that were given apart."""
     if isinstance(data, tuple) and len(data) == 2 and targets is None:
         data, targets = data
-    table = _as_table(data)
+    texts = texts_as_table(data)
+    table = _as_table(data) if texts is None else texts
     if table is None:
         inputs = _inputs(data)
         if targets is None:
@@ -104,7 +123,8 @@ def load_at_hand(data: Any, targets: Any = None, name: str = NAME) -> Loaded:
         if column in table.column_names:
             raise RequestError(f"the target `{column}` is also an input column: rename one of them.")
         table = table.append_column(column, field.array)
-    return Loaded(name, table=table, targets=tuple(named))
+    kinds = {} if texts is None else dict.fromkeys(texts.column_names, "text")
+    return Loaded(name, table=table, targets=tuple(named), kinds=kinds)
 
 
 def use_dataset(dataset: Dataset, asked: Mapping[str, Any], *, test: Any, unsupervised: bool) -> Dataset:

@@ -1,8 +1,9 @@
-"""One raw column of a table, and three ways to read it: as numbers, words or dates.
+"""One raw column of a table, and four ways to read it: as numbers, categories, dates or text.
 
     Field("age", array).numbers()        float64, NaN where missing
     Field("colour", array).words         which word each row holds, and the words
     Field("when", array).moments         datetime64, NaT where missing; None if these are not dates
+    Field("review", array).texts         the words of each text, in their order
 
 Arrow's types are the common ground: delimited text, Parquet and pandas frames all come as Arrow arrays.
 """
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from ...runtime.errors import RequestError
+from ..text.words import split_words
 from .delimited import MISSING
 from .words_and_dates import category_name, parse_dates
 from .written_numbers import decimal_mark, parse_written
@@ -71,6 +73,13 @@ class Field:
         place = {text: index for index, text in enumerate(distinct)}
         moved = np.array([*(place.get(text, -1) if text is not None else -1 for text in raw), -1], np.int64)
         return moved[codes], distinct  # code -1 reads the last entry, -1 again
+
+    @cached_property
+    def texts(self) -> list[list[str]]:
+        """The words of the text in each row; none where it is missing."""
+        codes, distinct = self.words
+        read = [*map(split_words, distinct), []]
+        return [read[code] for code in codes.tolist()]
 
     @cached_property
     def moments(self) -> np.ndarray | None:

@@ -39,7 +39,8 @@ class Loaded:
     """What a file holds: an Arrow table, or arrays by name with the inputs under "X".
 
     `targets` are the default targets; `others` are arrays in the file that were not requested; `headless`: the columns
-    are named by position; `targetless`: there is no default target; `paths` are the files of pictures and recordings.
+    are named by position; `targetless`: there is no default target; `paths` are the files of pictures and recordings;
+    `kinds` are those of columns that are known beforehand.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Loaded:
     warnings: tuple[str, ...] = ()
     source: str = ""
     paths: tuple[str, ...] = ()
+    kinds: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def label(self) -> str:

@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from ...runtime.errors import RequestError
-from ...specs.dataset import Column
+from ...specs.dataset import Column, places_of_columns
 from ...specs.sequences import Sequences
 from ...specs.trees.container import Trees
+from .at_hand import texts_as_table
 from .columns import fields_of
 from .files import Loaded
 from .folders.class_folders import CLASS
@@ -68,7 +69,7 @@ def _array_rows(inputs: Any, columns: tuple[Column, ...], shape: tuple[int, ...]
     """Rows of an array, whose columns have no names."""
     inputs = check_input_array(inputs, label)
     if any(column.kind != "number" for column in columns):
-        needs = listed([column.name for column in columns])
+        needs = listed(list(places_of_columns(columns)))
         raise RequestError(f"{label} contains arrays; the model expects a table with {needs}.")
     inputs = _shaped(inputs, shape, label)
     return Rows(inputs.astype(np.float64) if columns else inputs, {})
@@ -101,6 +102,15 @@ def _as_sequences(data: Any, trees: bool) -> Sequences:
     return Sequences.from_list(data)
 
 
+def _of_one_column(texts: Any, columns: tuple[Column, ...]) -> Any:
+    """A table of texts under the name of the only column that the model reads."""
+    names = list(places_of_columns(columns))
+    if len(names) != 1:
+        needs = listed(names) if names else "an array of numbers"
+        raise RequestError(f"the data are a list of texts; the model expects {needs}.")
+    return texts.rename_columns(names)
+
+
 def _rows_at_hand(data: Any, columns: tuple[Column, ...], shape: tuple[int, ...]) -> Rows:
     """Rows of a data frame, an Arrow table, a list of dictionaries or an array."""
     import pandas as pd
@@ -108,6 +118,9 @@ def _rows_at_hand(data: Any, columns: tuple[Column, ...], shape: tuple[int, ...]
 
     if isinstance(data, list) and data and isinstance(data[0], Mapping):
         data = pd.DataFrame(data)
+    texts = texts_as_table(data)
+    if texts is not None:
+        data = _of_one_column(texts, columns)
     if not isinstance(data, pd.DataFrame | pa.Table):
         return _array_rows(data if hasattr(data, "tocsr") else np.asarray(data), columns, shape, "the data")
     if not columns:
@@ -134,7 +147,7 @@ def read_rows(
         return _array_rows(_as_sequences(source, trees), columns, shape, "the data")
     if not isinstance(source, str):
         return _rows_at_hand(source, columns, shape)
-    text = [column.name for column in columns if column.kind == "category" or column.decimal]
+    text = [source_of(column) for column in columns if column.kind in ("category", "text") or column.decimal]
     counted = bool(columns) and all(re.fullmatch(r"x[1-9]\d*", source_of(column)) for column in columns)
     is_image = not sequences and (len(shape) == 2 or (len(shape) == 3 and shape[2] in (1, 3)))
     loaded = load_source(source, (), text, counted=counted, shape=shape if is_image else None)
@@ -150,7 +163,8 @@ def read_rows(
         plain = {name: item for name, item in fields.items() if name not in loaded.targets}
         inputs = encode_table(plain, [Column(name) for name in plain]).inputs
         return Rows(_shaped(inputs, shape, loaded.label), {}, loaded.table)
-    if loaded.headless and len(fields) == len(columns) and all(column.kind != "date" for column in columns):
-        fields = dict(zip((column.name for column in columns), fields.values(), strict=True))
+    names = list(places_of_columns(columns))
+    if loaded.headless and len(fields) == len(names) and all(column.kind != "date" for column in columns):
+        fields = dict(zip(names, fields.values(), strict=True))
     encoded = encode_table(fields, columns)
     return Rows(encoded.inputs, encoded.unseen, loaded.table)

@@ -189,9 +189,10 @@ def _without_blank_rows(dataset: Dataset, label: str) -> Dataset:
 
 def _of_table(loaded: Loaded, request: ReadRequest) -> Dataset:
     """A data set from a table with named columns."""
+    request = replace(request, kinds={**loaded.kinds, **request.kinds})
     fields = fields_of(loaded.table)
     names = list(fields)
-    if len(names) == 1:
+    if len(names) == 1 and not loaded.kinds:  # a list of texts has no other column
         raise RequestError(
             f"{loaded.label} has only one column, `{names[0][:60]}`: a table needs inputs and a target, separated by "
             "commas, tabs, semicolons or bars."
@@ -367,7 +368,7 @@ def read(source: Any, request: ReadRequest = ReadRequest(), targets: Any = None)
         asked = {"target": request.targets, "drop": request.drop, "kind": request.kinds, "task": request.task}
         asked |= {"targets": targets, **{option[2:]: name for option, name in request.helpers.items()}}
         return use_dataset(source, asked, test=request.test, unsupervised=request.unsupervised)
-    text = [name for name, kind in request.kinds.items() if kind == "category"]
+    text = [name for name, kind in request.kinds.items() if kind in ("category", "text")]
     wanted = [*(() if request.unsupervised else request.targets or ("y",)), *request.helpers.values()]
     test = request.test
     test_file = str(test) if isinstance(test, str | Path) else None

@@ -6,12 +6,13 @@
 Training infers and encodes; `predict`, a test file and a fitted estimator only encode, under the saved schema.
 Numbers stay as they are; a category becomes its index in `Column.categories`; a date becomes one column for each part
 (year, month, day, weekday, hour) that varies, named `when:year` and so on. Booleans are categories, because "True" in
-a text file and True in a Parquet file are the same value. Text that cannot be a category raises an error with a hint.
+a text file and True in a Parquet file are the same value. Texts of several words become one column for each place of a
+word, named `review:1` and so on. Other text that cannot be a category raises an error with a hint.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
@@ -19,14 +20,16 @@ import numpy as np
 
 from ...runtime.errors import RequestError, nearest
 from ...runtime.memory import let_go, make_room, row_blocks
-from ...specs.dataset import Column
+from ...specs.dataset import Column, text_places
+from ..text.places import columns_of_text, encode_texts, text_note
 from .columns import Field, fields_of, fields_of_frame
 from .words_and_dates import DATE_PARTS, date_part
 from .written_numbers import is_number, is_plain, parse_written
 
-KINDS = ("number", "category", "date")
+KINDS = ("number", "category", "date", "text")
 FEW_WORDS = 20  # a column with at most so many distinct words is a category whatever they look like
 MANY_CATEGORIES = 1000  # each becomes an input of its own, so more of them need `--kind`
+FEWEST_WORDS = 3  # of a text, on average; shorter ones that hardly recur look like identifiers
 _NOTES_SHOWN = 10
 _TOGETHER = 2**26  # bytes
 
@@ -69,12 +72,29 @@ def check_kinds(kinds: Mapping[str, str], known: Sequence[str]) -> None:
             raise RequestError(f"--kind {name}={kind}: unknown kind; choose from {', '.join(KINDS)}.")
 
 
+def _hardly_recurs(field: Field) -> bool:
+    """Whether a text column has too many different values for a category."""
+    codes, distinct = field.words
+    present = int(np.count_nonzero(codes >= 0))
+    seldom_twice = len(distinct) > present / 2 and len(distinct) > FEW_WORDS
+    return seldom_twice or len(distinct) > max(4, 0.9 * present) or len(distinct) > MANY_CATEGORIES
+
+
+def _is_free_text(field: Field) -> bool:
+    """Whether the values are texts of several words, and no numbers that were written as text."""
+    distinct = field.words[1]
+    if field.nature != "text" or not _hardly_recurs(field):
+        return False
+    if sum(len(text.split()) for text in distinct) < FEWEST_WORDS * len(distinct):
+        return False
+    return 2 * sum(map(is_number, distinct)) <= len(distinct)
+
+
 def _objection(field: Field) -> str:
     """Why a text column cannot be a category, or empty if it can."""
     codes, distinct = field.words
     present = int(np.count_nonzero(codes >= 0))
-    seldom_twice = len(distinct) > present / 2 and len(distinct) > FEW_WORDS
-    if not (seldom_twice or len(distinct) > max(4, 0.9 * present) or len(distinct) > MANY_CATEGORIES):
+    if not _hardly_recurs(field):
         return ""
     if all(map(is_plain, distinct)):
         return "contains numbers stored as text (--kind {name}=number reads them)"
@@ -84,9 +104,6 @@ def _objection(field: Field) -> str:
     if len(odd) < len(distinct) / 2:
         first = min(odd[:100], key=field.first)
         return f"contains numbers, but {distinct[first][:40]!r} in data row {field.first(first)} is not one (fix it)"
-    words = sum(len(text.split()) for text in distinct) / len(distinct)
-    if words >= 3:
-        return f"contains free text ({words:.0f} words per row), which a network for tables cannot use"
     if len(distinct) > present / 2:
         return f"has {len(distinct)} distinct values in {present} rows, so it looks like an identifier"
     return f"has {len(distinct)} categories, more than {MANY_CATEGORIES}"
@@ -105,7 +122,7 @@ def _kind_of(field: Field) -> str:
             f"column `{field.name}` contains {field.array.type} values, which cannot be converted to numbers: drop it "
             f"(--drop {field.name})."
         )
-    return "category"
+    return "text" if _is_free_text(field) else "category"
 
 
 def _date_columns(field: Field) -> list[Column]:
@@ -186,6 +203,9 @@ def infer(fields: Mapping[str, Field], kinds: Mapping[str, str]) -> tuple[tuple[
             columns.extend(parts)
             read = ", ".join(part.name.rpartition(":")[2] for part in parts) or "nothing, since no part varies"
             notes.append(f"column `{name}`: dates, read as {read}")
+        elif kind == "text":
+            columns.extend(columns_of_text(name, field.texts))
+            notes.append(text_note(name, field.texts))
         else:
             reason = "" if name in kinds or field.nature in ("declared", "boolean") else _objection(field)
             if reason:
@@ -204,7 +224,7 @@ def _counts(field: Field) -> bool:
 
 def source_of(column: Column) -> str:
     """The table column of an encoded column."""
-    return column.name.rpartition(":")[0] if column.kind == "date" else column.name
+    return column.name.rpartition(":")[0] if column.kind in ("date", "text") else column.name
 
 
 def _encode_one(field: Field, column: Column) -> tuple[np.ndarray, int]:
@@ -215,7 +235,7 @@ def _encode_one(field: Field, column: Column) -> tuple[np.ndarray, int]:
         if field.moments is None:  # nothing but missing values
             return np.full(len(field), np.nan), 0
         return date_part(field.moments, column.name.rpartition(":")[2]), 0
-    if column.kind != "category":
+    if column.kind not in ("category", "text"):
         return field.numbers(" Fix it, or leave it empty if it is missing.", column.decimal), 0
     codes, distinct = field.words
     place = {text: index for index, text in enumerate(column.categories)}
@@ -231,6 +251,23 @@ def _refuse_infinite(name: str, value: float, row: int) -> NoReturn:
     )
 
 
+def _encode_all(fields: Mapping[str, Field], columns: Sequence[Column]) -> Iterator[tuple[np.ndarray, int, int]]:
+    """Each encoded column, how many of its values are missing, and how many are categories not in the schema."""
+    texts = text_places(columns)
+    for column in columns:
+        name = source_of(column)
+        if column.kind == "text":
+            if column == columns[texts[name][0]]:
+                every = encode_texts(fields[name].texts, [columns[place] for place in texts[name]])
+                places = iter(every.T)
+                missing = int(np.count_nonzero(np.isnan(every[:, 0])))
+            yield next(places), missing, 0
+            missing = 0  # the end of a text leaves its other places empty
+            continue
+        values, strange = _encode_one(fields[name], column)
+        yield values, int(np.count_nonzero(np.isnan(values))) - strange, strange
+
+
 def encode_table(fields: Mapping[str, Field], columns: Sequence[Column]) -> Encoded:
     """These columns as numbers under a schema; other columns are ignored."""
     lacking = [name for name in dict.fromkeys(map(source_of, columns)) if name not in fields]
@@ -242,9 +279,8 @@ def encode_table(fields: Mapping[str, Field], columns: Sequence[Column]) -> Enco
     missing: dict[str, int] = {}
     unseen: dict[str, int] = {}
     together: list[np.ndarray] = []  # columns that are written at once, since each page of a large table holds all
-    for index, column in enumerate(columns):
-        name = source_of(column)
-        values, strange = _encode_one(fields[name], column)
+    for index, (values, blank, strange) in enumerate(_encode_all(fields, columns)):
+        name = source_of(columns[index])
         together.append(values)
         if len(together) * values.nbytes > _TOGETHER or index + 1 == len(columns):
             first = index + 1 - len(together)
@@ -252,15 +288,12 @@ def encode_table(fields: Mapping[str, Field], columns: Sequence[Column]) -> Enco
                 for place, written in enumerate(together, start=first):
                     rows[:, place] = written[start : start + len(rows)]
             together = []
-        finite = np.isfinite(values)
-        if not finite.all():
-            infinite = np.isinf(values)
-            if infinite.any():
-                row = int(np.argmax(infinite))
-                _refuse_infinite(name, values[row], row)
-            blank = int(np.count_nonzero(~finite)) - strange
-            if blank:
-                missing[name] = blank
+        infinite = np.isinf(values)
+        if infinite.any():
+            row = int(np.argmax(infinite))
+            _refuse_infinite(name, values[row], row)
+        if blank:
+            missing[name] = blank
         if strange:
             unseen[name] = strange
     return Encoded(inputs, tuple(columns), missing, unseen)

@@ -5,12 +5,12 @@
 `Grouped` gives each group its own optimiser; here there is one optimiser with one learning rate to tune, and each kind
 moves that many times as fast. A decay inside the optimiser is multiplied together with its step.
 
-| kind         | parameters                                           |
-|--------------|------------------------------------------------------|
-| bias         | those called `bias`                                  |
-| embedding    | everything under `inputs.numbers` and `inputs.tables` |
-| input factor | those called `factor`                                |
-| activation   | those called `slope`                                 |
+| kind         | parameters                                                              |
+|--------------|-------------------------------------------------------------------------|
+| bias         | those called `bias`                                                     |
+| embedding    | everything under `inputs.numbers`, `inputs.tables` and `inputs.texts`   |
+| input factor | those called `factor`                                                   |
+| activation   | those called `slope`                                                    |
 """
 
 from typing import Any
@@ -29,7 +29,7 @@ _FACTOR: dict[str, Any] = {"allowed": "[0, inf)", "prior": LogUniform(0.01, 10.0
 def kind_of(name: str) -> str:
     """What the parameter of this path is for: "bias", "embedding", "input_factor", "activation" or "weight"."""
     words = name.split(".")
-    if words[:2] in (["inputs", "numbers"], ["inputs", "tables"]):
+    if words[:1] == ["inputs"] and words[1:2] in (["numbers"], ["tables"], ["texts"]):
         return "embedding"
     return {"bias": "bias", "factor": "input_factor", "slope": "activation"}.get(words[-1], "weight")
 
@@ -39,7 +39,7 @@ class RatesByKind(AbstractOptimiser):
 
     optimiser: AbstractOptimiser
     bias: float = knob(0.1, **_FACTOR, about="factor on the learning rate of biases")
-    embedding: float = knob(0.1, **_FACTOR, about="factor on the learning rate of embeddings of numbers and categories")
+    embedding: float = knob(0.1, **_FACTOR, about="factor on the learning rate of embeddings of numbers and words")
     input_factor: float = knob(6.0, **_FACTOR, about="factor on the learning rate of the input factors")
     activation: float = knob(0.1, **_FACTOR, about="factor on the learning rate of activation slopes")
 

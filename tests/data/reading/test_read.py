@@ -530,10 +530,10 @@ BAD_TEXT: dict[str, tuple[str | bytes, ReadRequest, tuple[str, ...]]] = {
         ReadRequest(targets=("y",)),
         ("`name`", "30 distinct values", "identifier", "--drop name", "--kind name=category"),
     ),
-    "free text": (
-        "t,u,y\n" + "".join(f"{LONG.format(i)},n{i},{i % 2}\n" for i in range(30)),
+    "two identifiers": (
+        "t,u,y\n" + "".join(f"m{i},n{i},{i % 2}\n" for i in range(30)),
         ReadRequest(targets=("y",)),
-        ("`t`", "free text (11 words", "likewise `u`", "--drop t --drop u"),
+        ("`t`", "30 distinct values", "likewise `u`", "--drop t --drop u"),
     ),
     "one bad number": (
         "x,y\n" + "".join(f"{i}.5,{i % 2}\n" for i in range(30)) + "1O,1\n",
@@ -560,6 +560,33 @@ BAD_TEXT: dict[str, tuple[str | bytes, ReadRequest, tuple[str, ...]]] = {
     ),
     "words as time": (GOOD, ReadRequest(targets=("y",), time="c"), ("--time c", "expected numbers, or dates")),
 }
+
+
+def test_texts_become_a_column_for_each_place_of_a_word(tmp_path: Path) -> None:
+    rows = [LONG.format(f"number {i}") if i else "" for i in range(30)]
+    path = write(tmp_path / "a.csv", "t,x,y\n" + "".join(f'"{text}",{i},{i % 2}\n' for i, text in enumerate(rows)))
+    dataset = read(path, ReadRequest(targets=("y",)))
+    names = [f"t:{place}" for place in range(1, 13)]
+    assert [(column.name, column.kind) for column in dataset.columns] == [
+        *((n, "text") for n in names),
+        ("x", "number"),
+    ]
+    words = dataset.columns[0].categories
+    assert words == tuple(sorted({word for text in rows for word in text.split()}))
+    spoken = [[words[int(code)] for code in row if not np.isnan(code)] for row in dataset.inputs[:, :12]]
+    assert [" ".join(text) for text in spoken] == rows
+    assert "column `t`: text, 12 words per row, 12 at most" in dataset.notes
+    assert "column `t`: 1 of 30 missing" in dataset.notes
+
+
+def test_a_kind_makes_a_text_of_any_column_and_a_category_of_a_text(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "a.csv", "t,y\n" + "".join(f"{'good film' if i % 3 else 'bad'},{i % 2}\n" for i in range(30))
+    )
+    assert read(path, ReadRequest(targets=("y",))).columns[0].kind == "category"
+    dataset = read(path, ReadRequest(targets=("y",), kinds={"t": "text"}))
+    assert [column.name for column in dataset.columns] == ["t:1", "t:2"]
+    assert dataset.columns[0].categories == ("bad", "film", "good")
 
 
 @pytest.mark.parametrize("case", BAD_TEXT)

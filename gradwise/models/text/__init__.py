@@ -1,0 +1,1 @@
+"""Readers of text: from the words of one text, as numbers, to one vector."""
