@@ -46,7 +46,7 @@ _NAMES = {
     "curvature.objective": "Examples Objective gather",
     "curvature.proximal_gradient": "fista lasso_codes",
     "curvature.products": "jacobian_vector hessian_vector gauss_newton_vector hessian_map gauss_newton_map",
-    "data.batches": "AbstractOrder Reshuffled ShuffledOnce Fixed Stream",
+    "data.batches": "AbstractOrder Reshuffled ShuffledOnce Fixed Stream Streams",
     "data.category_scaling": "OneHot Categories",
     "data.count_scaling": "TfIdf Binary LogCounts",
     "data.curriculum": "Curriculum easiest_first",
@@ -79,6 +79,10 @@ _NAMES = {
         "PiecewiseLinear InputStage AbstractInputStage Direct Embedded LaidOut"
     ),
     "models.joint_network": "JointNetwork Joint",
+    "models.language.feed_forward": "ContextLayer FeedForwardLanguageNetwork FeedForwardLanguageModel",
+    "models.language.network": "AbstractLanguageNetwork",
+    "models.language.recurrent_language": "ContinuedLayer RecurrentLanguageNetwork RecurrentLanguageModel",
+    "models.language.word_output": "SoftmaxWords TwoLevelWords AbstractWordOutput FullSoftmax TwoLevelSoftmax",
     "models.mlp": (
         "AbstractNormalisation NoNorm LayerNorm BatchNorm LayerNormLayer BatchNormLayer Layer Linear MlpNetwork Mlp"
     ),
@@ -101,6 +105,7 @@ _NAMES = {
     ),
     "criteria.corruption": "AbstractCorruption Clean Masking GaussianNoise SaltAndPepper",
     "criteria.hidden_units": "HiddenUnits",
+    "criteria.language.next_word": "AbstractNextWord NextWord",
     "criteria.linear_probe": "AbstractProbe Ridge Logistic Probed",
     "criteria.losses": "AbstractLoss SoftmaxLoss SigmoidLoss GaussianLoss",
     "criteria.mean_field": "MeanFieldDivergence",
@@ -211,6 +216,10 @@ _NAMES = {
     "journeys.fit": "fit",
     "journeys.model": "Model load",
     "journeys.search": "search",
+    "language.fitting": "fit_language language_recipe",
+    "language.language_model": "LanguageModel load_language",
+    "language.tokens": "Vocabulary read_tokens",
+    "language.windows": "windows",
     "estimators.auto": "AutoClassifier AutoRegressor",
     "estimators.base": "TrainingRows",
     "estimators.classifier": "Classifier",
