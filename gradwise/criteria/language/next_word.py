@@ -78,6 +78,11 @@ def losses_in_order(model: PyTree, inputs: Float[Array, "n length"], streams: in
     return found.T.ravel()[:count]
 
 
+def check_language_network(criterion: AbstractCriterion, network: PyTree) -> None:
+    """Refuses a network that does not read words."""
+    require_methods(type(criterion).__name__, network, ("read", "word_layer"), "FeedForwardLanguageModel")
+
+
 class AbstractNextWord(AbstractCriterion):
     """What all ways to learn the next word share: they differ in the loss of a word in training."""
 
@@ -159,7 +164,7 @@ class AbstractNextWord(AbstractCriterion):
         return {METRIC: losses_in_order(model, inputs, _WINDOWS)}
 
     def check_network(self, network: PyTree) -> None:
-        require_methods(type(self).__name__, network, ("read", "word_layer"), "FeedForwardLanguageModel")
+        check_language_network(self, network)
 
 
 class NextWord(AbstractNextWord):

@@ -24,7 +24,7 @@ from ...specs.sparse.rows import Rows
 from ..activations import AbstractActivation, Tanh
 from ..initial_weights import AbstractInitial, GaussianWeights, Glorot
 from ..mlp import check_widths, layer_widths
-from .network import AbstractLanguageNetwork, check_numbers, check_tied, check_windows, frequencies_of
+from .network import AbstractLanguageNetwork, check_numbers, check_tied, check_windows
 from .word_output import AbstractWordOutput, FullSoftmax, SoftmaxWords, WordLayer
 
 
@@ -137,8 +137,7 @@ class FeedForwardLanguageModel(AbstractModel):
         )
 
     def started(self, network: PyTree, inputs: Rows) -> PyTree:
-        frequencies = frequencies_of(inputs, self.words, self.context)
-        return eqx.tree_at(lambda net: net.output, network, network.output.begun(frequencies))
+        return network.with_unigram_biases(inputs)
 
     def check_inputs(self, inputs: Rows) -> None:
         check_numbers(self, inputs)

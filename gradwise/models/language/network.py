@@ -57,6 +57,17 @@ class AbstractLanguageNetwork(Network):
         """The number of words."""
         return int(self.embedding.shape[0])
 
+    def frequencies(self, inputs: Float[Array, "n length"]) -> Float[Array, " words"]:
+        """How often each word is predicted in these windows, as a share of all; half an occurrence is added to each."""
+        predicted = inputs[:, self.context :]
+        known = (predicted >= 0).astype(jnp.float32)
+        counts = jnp.zeros(self.words).at[word_numbers(predicted, self.words).ravel()].add(known.ravel()) + 0.5
+        return counts / jnp.sum(counts)
+
+    def with_unigram_biases(self, inputs: Float[Array, "n length"]) -> "AbstractLanguageNetwork":
+        """The same network, whose biases are those of a unigram model of these windows."""
+        return eqx.tree_at(lambda net: net.output, self, self.output.begun(self.frequencies(inputs)))
+
     def embed(self, window: Float[Array, " n"], key: Key[Array, ""] | None) -> Float[Array, "n size"]:
         """The embeddings of these words, with dropout."""
         return self.drop(self.embedding[word_numbers(window, self.words)], key, 0)
@@ -67,14 +78,6 @@ class AbstractLanguageNetwork(Network):
 
     def __call__(self, x: Float[Array, " length"], *, key: Key[Array, ""] | None = None) -> Float[Array, " width"]:
         return self.read(x, self.begin(), key=key)[0][-1]
-
-
-def frequencies_of(inputs: Float[Array, "n length"], words: int, context: int) -> Float[Array, " words"]:
-    """How often each word is to be predicted, as a share of all; half an occurrence is added to each."""
-    predicted = inputs[:, context:]
-    known = (predicted >= 0).astype(jnp.float32)
-    counts = jnp.zeros(words).at[word_numbers(predicted, words).ravel()].add(known.ravel()) + 0.5
-    return counts / jnp.sum(counts)
 
 
 def check_tied(model: Any, output: AbstractWordOutput) -> None:

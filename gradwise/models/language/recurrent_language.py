@@ -25,7 +25,7 @@ from ..initial_weights import AbstractInitial, GaussianWeights, Glorot
 from ..mlp import check_widths, layer_widths
 from ..recurrence.cells import AbstractCell, Lstm, State
 from ..recurrence.recurrent import GateWeights, orthogonal
-from .network import AbstractLanguageNetwork, check_numbers, check_tied, check_windows, frequencies_of
+from .network import AbstractLanguageNetwork, check_numbers, check_tied, check_windows
 from .word_output import AbstractWordOutput, FullSoftmax, SoftmaxWords, WordLayer
 
 
@@ -147,8 +147,7 @@ class RecurrentLanguageModel(AbstractModel):
         )
 
     def started(self, network: PyTree, inputs: Rows) -> PyTree:
-        frequencies = frequencies_of(inputs, self.words, 1)
-        return eqx.tree_at(lambda net: net.output, network, network.output.begun(frequencies))
+        return network.with_unigram_biases(inputs)
 
     def check_inputs(self, inputs: Rows) -> None:
         check_numbers(self, inputs)

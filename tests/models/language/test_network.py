@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from gradwise.models.language.feed_forward import FeedForwardLanguageModel
-from gradwise.models.language.network import frequencies_of
 from gradwise.models.language.recurrent_language import RecurrentLanguageModel
 from gradwise.models.language.word_output import TwoLevelSoftmax
 from gradwise.runtime.errors import RequestError
@@ -15,8 +14,11 @@ ROWS = jnp.asarray([[3, 0, 1, 1], [1, 1, 2, -1]], jnp.float32)
 
 
 def test_frequencies_count_what_is_predicted_once() -> None:
+    network = RecurrentLanguageModel(words=4, size=2, units=(2,)).build((4,), 0, key=jr.key(0))
     counts = np.array([1, 3, 1, 0]) + 0.5  # without the first column, which is context, and without -1
-    np.testing.assert_allclose(frequencies_of(ROWS, 4, 1), counts / counts.sum(), rtol=1e-6)
+    begun = network.with_unigram_biases(ROWS)
+    np.testing.assert_allclose(np.exp(begun.output.bias), counts / counts.sum(), rtol=1e-5)
+    np.testing.assert_allclose(network.frequencies(ROWS), counts / counts.sum(), rtol=1e-6)
 
 
 @pytest.mark.parametrize("kind", [FeedForwardLanguageModel, RecurrentLanguageModel])
