@@ -17,6 +17,7 @@ _HOMES = {
     "recipe": "language_recipe",
     "LanguageModel": "LanguageModel",
     "Vocabulary": "Vocabulary",
+    "WordVectors": "WordVectors",
 }
 __all__ = sorted(_HOMES)
 

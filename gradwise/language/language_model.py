@@ -3,7 +3,8 @@
 model.perplexity("test.txt")              exp of the mean -log P of a word, by all words, the state carried on
 model.next_words("the cat", 5)            [("sat", 0.21), ("is", 0.07), ...]
 model.sample(words=50, temperature=0.8)
-model.nearest("monday"); model.export_word2vec("vectors.txt"); model.save("runs/words")
+model.embeddings.nearest("monday")
+    model.save("runs/words")
 """
 
 import dataclasses
@@ -25,6 +26,7 @@ from ..runtime.errors import RequestError
 from ..runtime.files import write_whole
 from ..training.model_files import MODEL, load_predictor, save_predictor
 from ..training.predictor import Predictor
+from .embeddings import WordVectors
 from .tokens import END, Text, Vocabulary, read_tokens
 from .windows import window_rows
 
@@ -70,6 +72,11 @@ class LanguageModel:
     def network(self) -> Any:
         """The network that reads numbers of words."""
         return self.predictor.network
+
+    @property
+    def embeddings(self) -> WordVectors:
+        """The words and their vectors: neighbours, similarities, analogies, a file for other programs."""
+        return WordVectors(self.vocabulary.words, np.asarray(self.network.embedding))
 
     @property
     def valid_perplexity(self) -> float:
