@@ -30,8 +30,8 @@ from ..training.loop import RunOptions
 from ..training.stopping import Off
 from ..training.train import train
 from .language_model import LanguageModel
+from .text_windows import windows
 from .tokens import Text, Vocabulary, read_tokens
-from .windows import windows
 
 _MODELS: dict[str, Any] = {"feed-forward": FeedForwardLanguageModel, "recurrent": RecurrentLanguageModel}
 _HELD_OUT = 10  # one word in so many, where there is no validation text

@@ -27,8 +27,8 @@ from ..runtime.files import write_whole
 from ..training.model_files import MODEL, load_predictor, save_predictor
 from ..training.predictor import Predictor
 from .embeddings import WordVectors
+from .text_windows import window_rows
 from .tokens import END, Text, Vocabulary, read_tokens
-from .windows import window_rows
 
 WORDS = "words.json"  # beside the network, in the folder of a model
 _STEPS, _WINDOWS = 32, 32  # words of a window, and windows of one call, where a text is measured

@@ -221,7 +221,7 @@ _NAMES = {
     "language.fitting": "fit_language language_recipe",
     "language.language_model": "LanguageModel load_language",
     "language.tokens": "Vocabulary read_tokens",
-    "language.windows": "windows",
+    "language.text_windows": "windows",
     "estimators.auto": "AutoClassifier AutoRegressor",
     "estimators.base": "TrainingRows",
     "estimators.classifier": "Classifier",

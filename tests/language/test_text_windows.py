@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gradwise.language.windows import window_rows, windows
+from gradwise.language.text_windows import window_rows, windows
 from gradwise.runtime.errors import RequestError
 
 
