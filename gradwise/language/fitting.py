@@ -36,6 +36,7 @@ from .tokens import Text, Vocabulary, read_tokens
 _MODELS: dict[str, Any] = {"feed-forward": FeedForwardLanguageModel, "recurrent": RecurrentLanguageModel}
 _HELD_OUT = 10  # one word in so many, where there is no validation text
 _FEWEST = 20  # words of a text
+_UPDATES = 100  # in an epoch at the least, where the text has words enough
 
 
 def language_recipe(model: Any = "feed-forward", *, epochs: float = 10.0, batch: int = 0, **parts: Any) -> Recipe:
@@ -105,19 +106,23 @@ def fit_language(
 
     `model` is "feed-forward", "recurrent" or a spec, whose `words` are set to the size of the vocabulary; words that
     occur fewer than `least` times, or that are not among the `size` most frequent, are `<unk>`. An update learns
-    `batch` windows of `steps` words. `criterion`, `optimiser` and `stopping` replace the recommended parts.
+    `batch` windows of `steps` words; by default fewer in a small text. `criterion`, `optimiser` and `stopping` replace
+    the recommended parts.
     """
     tokens, held_out, tested = _texts(text, valid, test)
     vocabulary = Vocabulary.of(tokens, least=least, size=size)
     recipe = language_recipe(model, epochs=epochs, batch=batch)
     carried = isinstance(recipe.batches, Streams)
+    steps = steps or (20 if carried else 16)
+    if not batch:  # smaller ones for a small text, so that an epoch has updates enough
+        most = max(1, len(tokens) // (steps * _UPDATES))
+        recipe = language_recipe(model, epochs=epochs, batch=min(recipe.batches.size, most))
     given = {"optimiser": optimiser, "stopping": stopping}
     parts: dict[str, Any] = {name: part for name, part in given.items() if part is not None}
     parts["model"] = dataclasses.replace(recipe.model, words=len(vocabulary))
     if criterion is not None:
         parts["criterion"] = _criterion(criterion, recipe.batches.size if carried else 0)
     context = 1 if carried else recipe.model.context
-    steps = steps or (20 if carried else 16)
 
     def placed(words: list[str]) -> Dataset:
         numbers = vocabulary.encode(words)

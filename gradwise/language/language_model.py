@@ -3,7 +3,7 @@
 model.perplexity("test.txt")              exp of the mean -log P of a word, by all words, the state carried on
 model.next_words("the cat", 5)            [("sat", 0.21), ("is", 0.07), ...]
 model.sample(words=50, temperature=0.8)
-model.embeddings.nearest("monday")
+model.nearest("monday")
     model.save("runs/words")
 """
 
@@ -26,7 +26,7 @@ from ..runtime.errors import RequestError
 from ..runtime.files import write_whole
 from ..training.model_files import MODEL, load_predictor, save_predictor
 from ..training.predictor import Predictor
-from .embeddings import WordVectors
+from .embeddings import AnalogyScore, SimilarityScore, WordVectors
 from .text_windows import window_rows
 from .tokens import END, Text, Vocabulary, read_tokens
 
@@ -77,6 +77,22 @@ class LanguageModel:
     def embeddings(self) -> WordVectors:
         """The words and their vectors: neighbours, similarities, analogies, a file for other programs."""
         return WordVectors(self.vocabulary.words, np.asarray(self.network.embedding))
+
+    def nearest(self, word: str, count: int = 10) -> list[tuple[str, float]]:
+        """The words whose embeddings are most like this word's, with the cosine of the angle."""
+        return self.embeddings.nearest(word, count)
+
+    def export_word2vec(self, path: str | Path) -> Path:
+        """Writes the embeddings in the text format of word2vec."""
+        return self.embeddings.export_word2vec(path)
+
+    def word_similarity(self, path: str | Path) -> SimilarityScore:
+        """Spearman's correlation of the embeddings' cosines with people's judgements of pairs."""
+        return self.embeddings.word_similarity(path)
+
+    def analogies(self, path: str | Path) -> AnalogyScore:
+        """The share of word2vec's questions that the embeddings answer."""
+        return self.embeddings.analogies(path)
 
     @property
     def valid_perplexity(self) -> float:

@@ -66,12 +66,13 @@ def test_analogies_are_answered_by_the_nearest_other_word(tmp_path: Path) -> Non
 def test_the_file_of_word2vec_is_read_back(tmp_path: Path) -> None:
     """By the format's own description: counts, then a word and its numbers, nine digits that hold 32 bits exactly."""
     model = trained("feed-forward")
-    lines = model.embeddings.export_word2vec(tmp_path / "v.txt").read_text().splitlines()
+    lines = model.export_word2vec(tmp_path / "v.txt").read_text().splitlines()
     count, size = map(int, lines[0].split())
     read = {words[0]: np.array(words[1:], np.float32) for words in map(str.split, lines[1:])}
     assert (count, size, len(lines) - 1) == (len(model.vocabulary), 6, len(read))
     for number, word in enumerate(model.vocabulary.words):
         np.testing.assert_array_equal(read[word], np.asarray(model.network.embedding)[number])
+    assert model.nearest("a", 2) == model.embeddings.nearest("a", 2)
     with pytest.raises(RequestError, match="has a space in it"):
         WordVectors(("New York",), MATRIX[:1]).export_word2vec(tmp_path / "w.txt")
 

@@ -80,6 +80,22 @@ def test_a_recipe_has_parts_that_fit_together() -> None:
     assert language.recipe("feed-forward", batch=8, optimiser=gw.Sgd(0.1)) == other
 
 
+@pytest.mark.parametrize(("kind", "batch"), [("feed-forward", 3), ("recurrent", 2)])
+def test_a_small_text_has_small_updates(kind: str, batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred updates of 16 or 20 words for each window in 5000 words; nothing is trained here."""
+    made: list[gw.Recipe] = []
+
+    def train(recipe: gw.Recipe, *_: object, **__: object) -> None:
+        made.append(recipe)
+        raise Stop
+
+    monkeypatch.setattr("gradwise.language.fitting.train", train)
+    with pytest.raises(Stop):
+        language.fit(TRAIN[:5000], valid=VALID, model=kind)
+    assert made[0].batches.size == batch
+    assert made[0].criterion.streams == (batch if kind == "recurrent" else 0)
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
