@@ -49,6 +49,11 @@ def language_recipe(model: Any = "feed-forward", *, epochs: float = 10.0, batch:
         if model not in _MODELS:
             raise RequestError(f"unknown language model `{model}`; choose from {', '.join(_MODELS)}, or give a model.")
         model = _MODELS[model]()
+    if not isinstance(model, FeedForwardLanguageModel | RecurrentLanguageModel):
+        raise RequestError(
+            f"expected a language model such as `RecurrentLanguageModel()`; got {type(model).__name__}. "
+            f"Or choose from {', '.join(_MODELS)}."
+        )
     carried = isinstance(model, RecurrentLanguageModel)
     batch = batch or (20 if carried else 32)
     adam = Adam(0.003, schedule=OneCycle())

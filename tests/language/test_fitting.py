@@ -23,6 +23,24 @@ def test_the_perplexity_is_that_of_the_source(kind: str) -> None:
     assert model.test_perplexity == pytest.approx(model.perplexity(SOURCES[kind].draw(6000, 3)), rel=1e-5)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("part", "given"),
+    [
+        ({}, {"criterion": gw.SampledNextWord(samples=4)}),
+        ({"output": gw.TwoLevelSoftmax()}, {}),
+        ({"tied": True, "size": 16}, {}),
+        ({"direct": True, "dropout": 0.02}, {}),
+    ],
+    ids=["sampled", "two levels", "tied", "direct"],
+)
+def test_every_kind_of_output_learns_the_source(part: dict[str, object], given: dict[str, object]) -> None:
+    spec = gw.FeedForwardLanguageModel(**{"context": 2, "size": 6, "units": (24,), **part})
+    rate = gw.Adam(0.01, schedule=gw.OneCycle())
+    model = language.fit(TRAIN, valid=VALID, test=TEST, model=spec, epochs=8, batch=4, optimiser=rate, **given)
+    assert model.test_perplexity == pytest.approx(SOURCES["feed-forward"].perplexity(), rel=0.07)
+
+
 def leaves(model: language.LanguageModel) -> list[np.ndarray]:
     return [np.asarray(leaf) for leaf in jax.tree.leaves(model.record.state)]
 
@@ -100,6 +118,7 @@ def test_a_small_text_has_small_updates(kind: str, batch: int, monkeypatch: pyte
     ("given", "message"),
     [
         ({"model": "transformer"}, "unknown language model `transformer`; choose from feed-forward, recurrent"),
+        ({"model": gw.Mlp()}, r"such as `RecurrentLanguageModel\(\)`; got Mlp"),
         ({"criterion": gw.Reconstruction()}, r"such as `NextWord\(\)`; got Reconstruction"),
         ({"text": ["a"] * 5}, "the text has 5 words: give at least 20"),
     ],
