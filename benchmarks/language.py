@@ -69,20 +69,21 @@ def run(which: str, given: dict[str, Any], seed: int, words: int) -> dict[str, A
         options=gw.RunOptions(watch=watch),
         **given,
     )
-    history = model.history
+    history, judged = model.history, folder.parent / "word_similarity"
     return {
         "which": which,
-        "model": gw.to_json(model.record.recipe),
+        "recipe": json.loads(gw.to_json(model.record.recipe)),
         "seed": seed,
         "words": len(texts["train"][: words or None]),
         "valid_perplexity": model.valid_perplexity,
         "test_perplexity": model.test_perplexity,
+        "wordsim353": vars(model.word_similarity(judged / "wordsim353.tsv")),
+        "simlex999": vars(model.word_similarity(judged / "simlex999.txt")),
+        "analogies": vars(model.analogies(judged / "questions-words.txt.gz")),
         "best_epoch": float(history["epoch"][history["valid_loss"].idxmin()]),
         "valid_by_epoch": [round(float(value), 2) for value in history["valid_perplexity"]],
         "training_seconds": round(float(history["seconds"].iloc[-1]), 1),
         "seconds": round(time.monotonic() - begun, 1),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, {jax.devices()[0].device_kind}",
-        "date": time.strftime("%Y-%m-%d"),
     }
 
 
@@ -98,10 +99,16 @@ def main() -> None:
     given = settings(asked.which)
     if asked.epochs is not None:
         given["epochs"] = asked.epochs
-    found = json.loads(asked.out.read_text()) if asked.out.is_file() else []
-    found.append(run(asked.which, given, asked.seed, asked.words))
+    earlier = json.loads(asked.out.read_text())["runs"] if asked.out.is_file() else []
+    made = run(asked.which, given, asked.seed, asked.words)
+    found = {
+        "command": f"python benchmarks/language.py --which {asked.which}",
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, {jax.devices()[0].device_kind}",
+        "date": time.strftime("%Y-%m-%d"),
+        "runs": [*earlier, made],
+    }
     asked.out.write_text(json.dumps(found, indent=1))
-    print({name: found[-1][name] for name in ("which", "valid_perplexity", "test_perplexity", "seconds")})
+    print({name: made[name] for name in ("which", "valid_perplexity", "test_perplexity", "seconds")})
 
 
 if __name__ == "__main__":
