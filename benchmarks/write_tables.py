@@ -125,6 +125,15 @@ def sequences(result: dict[str, Any]) -> str:
     return "\n".join([*lines, "", told]) + "\n" + _source(result)
 
 
+def language(result: dict[str, Any]) -> str:
+    """Perplexities of the Penn Treebank, and the time of the training."""
+    lines = ["| setting | validation perplexity | test perplexity | epochs | minutes |", "|---|---|---|---|---|"]
+    for run in result["runs"]:
+        cells = f"{run['valid_perplexity']:.1f} | {run['test_perplexity']:.1f} | {len(run['valid_by_epoch'])}"
+        lines.append(f"| `{run['which']}` | {cells} | {run['training_seconds'] / 60:.0f} |")
+    return "\n".join(lines) + "\n" + _source(result)
+
+
 def example_cost(result: dict[str, Any]) -> str:
     lines = ["| hidden layers | ns an example without | with | more |", "|---|---|---|---|"]
     for row in result["rows"]:
@@ -832,6 +841,7 @@ TABLES = {
     "label_errors": label_errors,
     "example_cost": example_cost,
     "images": images,
+    "language": language,
 }
 
 
@@ -870,7 +880,18 @@ def main() -> None:
         *(
             HERE.parent / "docs" / f"{name}.md"
             for name in (
-                *("design", "optimisers", "features", "check", "search", "tables", "export", "fit", "images"),
+                *(
+                    "design",
+                    "optimisers",
+                    "features",
+                    "check",
+                    "search",
+                    "tables",
+                    "export",
+                    "fit",
+                    "images",
+                    "language",
+                ),
                 *("sequences", "sparse"),
             )
         ),

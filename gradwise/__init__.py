@@ -18,6 +18,6 @@ __version__ = "0.2.0"
 _PACKAGES = (
     *("specs", "records", "runtime", "tracing", "curvature", "data", "models", "criteria", "optimisers", "evaluation"),
     *("training", "pretraining", "searching", "checking", "tracking", "reporting", "exporting", "estimators"),
-    "testing",
+    *("language", "testing"),
 )
 __all__, __getattr__, __dir__ = lazy_names(__name__, ("defaults", *_PACKAGES))

@@ -30,7 +30,8 @@ HOUSE = ROOT / "gradwise"
 FOUNDATION = ("runtime", "specs", "records", "tracing", "curvature")  # each imports what stands to its left
 PARTS = {"data", "models", "criteria", "optimisers"}
 LEARNING = {*FOUNDATION, *PARTS, "evaluation", "training"}
-BELOW = {*LEARNING, "pretraining", "searching", "checking", "tracking", "reporting", "exporting", "journeys"}
+ENGINES = {*LEARNING, "pretraining", "searching", "checking", "language"}
+BELOW = {*ENGINES, "tracking", "reporting", "exporting", "journeys"}
 SHELLS = {"recipes", "defaults", "portfolio", "estimators", "testing", "cli"}
 
 # What each room may import, besides itself.
@@ -44,6 +45,7 @@ LAYERS: dict[str, set[str]] = {
     "tracking": {"runtime", "specs", "records"},
     "reporting": {"runtime", "specs", "records", "evaluation"},
     "exporting": {*FOUNDATION, "data", "models", "criteria", "evaluation", "training"},
+    "language": LEARNING,
     "recipes": LEARNING,
     "defaults": {*LEARNING, "pretraining", "recipes"},
     "portfolio": {*LEARNING, "defaults", "recipes"},

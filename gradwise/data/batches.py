@@ -7,6 +7,7 @@ nothing is sorted, and a resumed run needs only the number of its last update.
     ShuffledOnce(size=64)   one random order, repeated
     Fixed(size=1)           the order of the file, repeated: the incremental gradient
     Stream(size=1)          the order of the file, once
+    Streams(size=20)        twenty places of the file at once, each read on from update to update
 
 A shuffled order is a keyed bijection of 0 … T-1: a Feistel network over a grid of about sqrt(T) x sqrt(T) cells,
 applied again where it leaves the set. Each example is thus visited exactly once per epoch. Small grids mix slowly, so a
@@ -146,3 +147,20 @@ class Stream(AbstractOrder):
 
     def examples_seen(self, update: Int[Array, ""], count: int) -> Int[Array, ""] | None:
         return _slots(jnp.asarray(update)[None], count, self.size)[3][0]
+
+
+class Streams(AbstractOrder):
+    """The file cut into as many pieces as an update has slots, each read from its beginning to its end in every epoch.
+
+    So slot b of an update continues where slot b of the last one ended: what text and series with a memory need. Pieces
+    differ by what is left where the rows cannot be divided; a piece that has ended leaves its slot empty.
+    """
+
+    def indices(self, updates: Int[Array, " N"], count: int, *, key: Key[Array, ""]) -> tuple[Array, Array, Array]:
+        size = min(self.size, count)
+        each = -(-count // size)
+        turn = (updates % each)[:, None]
+        rows = jnp.arange(size) * each + turn
+        full, rest = divmod(count, each)  # pieces of full length, and the rows of one that is shorter
+        age = (updates // each) * count + full * (turn[:, 0] + 1) + jnp.minimum(turn[:, 0] + 1, rest)
+        return jnp.minimum(rows, count - 1), (rows < count).astype(jnp.float32), age

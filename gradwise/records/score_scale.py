@@ -39,6 +39,7 @@ METRICS = {
     "r2": "R²",
     "pseudo_likelihood": "negative pseudo-log-likelihood",
     "score_matching": "score-matching loss",
+    "nats_per_word": "loss per word, in nats",
     "probe_error_rate": "error of a linear probe",
     "probe_rmse": "RMSE of a linear probe",
 }

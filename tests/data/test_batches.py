@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from gradwise.data.batches import Fixed, Reshuffled, ShuffledOnce, Stream, permute, rounds_for
+from gradwise.data.batches import Fixed, Reshuffled, ShuffledOnce, Stream, Streams, permute, rounds_for
 from gradwise.runtime.errors import RequestError
 
 ORDERS = (Reshuffled, ShuffledOnce, Fixed, Stream)
@@ -32,7 +32,7 @@ def indices(order, updates, count: int, seed: int = 0):
 @functools.partial(jax.jit, static_argnames=("count", "size", "epochs"))
 def _all_orders(count: int, size: int, epochs: int, key):
     updates = jnp.arange(epochs * -(-count // min(size, count)))
-    return [kind(size=size).indices(updates, count, key=key) for kind in ORDERS]
+    return [kind(size=size).indices(updates, count, key=key) for kind in (*ORDERS, Streams)]
 
 
 @pytest.mark.slow
@@ -184,3 +184,18 @@ def test_the_order_shares_no_random_numbers_with_the_updates() -> None:
 def test_the_size_is_checked() -> None:
     with pytest.raises(RequestError, match=r"`Reshuffled.size` must lie in \[1, inf\); got 0\."):
         Reshuffled(size=0)
+
+
+def test_streams_read_each_piece_of_the_file_on_from_update_to_update() -> None:
+    """Against a loop over pieces; 10 rows in 4 pieces of 3, 3, 3 and 1."""
+    rows, present, ages = Streams(4).indices(jnp.arange(6), 10, key=jr.key(0))
+    pieces = [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9]]
+    age = 0
+    for update in range(6):
+        turn = update % 3
+        for slot, piece in enumerate(pieces):
+            assert int(present[update, slot]) == (turn < len(piece))
+            if turn < len(piece):
+                assert int(rows[update, slot]) == piece[turn]
+                age += 1
+        assert int(ages[update]) == age

@@ -32,6 +32,8 @@ from gradwise.models.convolution.convolutional import Convolutional
 from gradwise.models.deep_boltzmann import DeepBoltzmann
 from gradwise.models.gaussian_visible import PreciseUnits
 from gradwise.models.input_stage import Embedded, LaidOut
+from gradwise.models.language.feed_forward import FeedForwardLanguageModel
+from gradwise.models.language.recurrent_language import RecurrentLanguageModel
 from gradwise.models.mlp import Mlp
 from gradwise.models.padded_mlp import PaddedMlp, pad
 from gradwise.models.recurrence.recurrent import Recurrent
@@ -101,6 +103,9 @@ NEEDED = {
     Clipped: {"optimiser": Sgd(0.1)},
     Recurrent: {"units": (4,), "dropout": 0.2},
     Recursive: {"units": 4, "width": 3, "symbols": 2, "dropout": 0.2},
+    # Outputs are features: there are as many as the last layer has units.
+    FeedForwardLanguageModel: {"words": 7, "context": 2, "size": 4, "units": (3,), "dropout": 0.2},
+    RecurrentLanguageModel: {"words": 7, "size": 4, "units": (4, 3), "dropout": 0.2},
     Chain: {"steps": (Logarithm(), Standardise())},
 }
 # `Frozen` does not descend, on purpose; `PaddedMlp`, `LaidOut` and `PreciseUnits` are made when a run begins, chosen by

@@ -1,0 +1,1 @@
+"""Criteria of language models: the next word, by all words or by a sample of them."""

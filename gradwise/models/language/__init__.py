@@ -1,0 +1,1 @@
+"""Neural language models: networks that read words and predict the next one."""
