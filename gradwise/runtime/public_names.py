@@ -102,7 +102,7 @@ _NAMES = {
     "models.sparse_coding": "SparseCodingNetwork PredictiveSparseNetwork SparseDictionary PredictiveSparse",
     "models.text.convolved": "WordFilters ConvolvedWords ConvolveWords",
     "models.text.recurrent_reader": "WordsInOrder ReadWords",
-    "models.text.readers": "AbstractTextReader AverageWords WordVectors BagOfWords MeanOfWords",
+    "models.text.readers": "AbstractTextReader AverageWords WordTable BagOfWords MeanOfWords",
     "models.gaussian_visible": "GaussianVisible PreciseUnits",
     "models.visible_units": "AbstractVisible BinaryVisible LabelledVisible TruncatedExponentialVisible",
     "models.trees.cells": "AbstractTreeCell SimpleTreeCell TreeGru TreeLstm",

@@ -14,7 +14,7 @@ from ...runtime.errors import RequestError
 from ...specs.knobs import switch
 from ...specs.priors import Choice
 from ..initial_weights import AbstractInitial, FanIn
-from .readers import AbstractTextReader, Words, WordVectors, vector_deviation, vector_size, word_dropout, word_vectors
+from .readers import AbstractTextReader, Words, WordTable, vector_deviation, vector_size, word_dropout, word_vectors
 
 
 class WordFilters(eqx.Module):
@@ -42,7 +42,7 @@ class WordFilters(eqx.Module):
 class ConvolvedWords(eqx.Module):
     """The answers of filters of several widths, side by side."""
 
-    vectors: WordVectors
+    vectors: WordTable
     filters: tuple[WordFilters, ...]
 
     def __call__(self, words: Words, *, key: Key[Array, ""] | None = None) -> Float[Array, " features"]:

@@ -27,7 +27,7 @@ from ...specs.schedules import Noise
 Words = Float[Array, " places"]
 
 
-class WordVectors(eqx.Module):
+class WordTable(eqx.Module):
     """The vector of each word of a text: a row of the table."""
 
     table: Float[Any, "words size"]
@@ -46,10 +46,10 @@ class WordVectors(eqx.Module):
         return jnp.where(present[:, None], vectors, 0.0), present
 
 
-def word_vectors(words: int, size: int, deviation: Any, dropout: Any, key: Key[Array, ""]) -> WordVectors:
+def word_vectors(words: int, size: int, deviation: Any, dropout: Any, key: Key[Array, ""]) -> WordTable:
     """Normal vectors of so many known words, and zeros for the unknown one."""
     table = jnp.concatenate([deviation * jr.normal(key, (words, size)), jnp.zeros((1, size))])
-    return WordVectors(table, None if is_off(dropout) else Noise(jnp.asarray(dropout)))
+    return WordTable(table, None if is_off(dropout) else Noise(jnp.asarray(dropout)))
 
 
 class BagOfWords(eqx.Module):
@@ -67,7 +67,7 @@ class BagOfWords(eqx.Module):
 class MeanOfWords(eqx.Module):
     """The mean of the vectors of the words."""
 
-    vectors: WordVectors
+    vectors: WordTable
 
     def __call__(self, words: Words, *, key: Key[Array, ""] | None = None) -> Float[Array, " size"]:
         vectors, present = self.vectors(words, key)

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Key
 
 from ..recurrence.pooling import AttentionPooling
 from ..recurrence.recurrent import Recurrent, RecurrentNetwork
-from .readers import AbstractTextReader, Words, WordVectors, vector_deviation, vector_size, word_dropout, word_vectors
+from .readers import AbstractTextReader, Words, WordTable, vector_deviation, vector_size, word_dropout, word_vectors
 
 
 class WordsInOrder(eqx.Module):
@@ -22,7 +22,7 @@ class WordsInOrder(eqx.Module):
     The network has no outputs of its own.
     """
 
-    vectors: WordVectors
+    vectors: WordTable
     network: RecurrentNetwork
 
     def __call__(self, words: Words, *, key: Key[Array, ""] | None = None) -> Float[Array, " features"]:
