@@ -49,6 +49,7 @@ from .column_statistics import (
     constant_note,
     is_sparse,
     knots_of,
+    measure_entries,
     measure_in_blocks,
     middle_of,
     moments_of,
@@ -139,13 +140,17 @@ class MaxAbs(AbstractScaler):
 class UnitRange(AbstractScaler):
     """From 0 at the smallest training value to 1 at the largest, as binary units and cross-entropies need (row A7).
 
-    Images share one range (`together`): a border pixel lit once would otherwise be as bright as the centre.
+    Images share one range (`together`): a border pixel lit once would otherwise be as bright as the centre. A column of
+    sparse data has 0 in its range, so that zeros stay zeros where no number is below 0.
     """
 
     together: bool = switch(False, allowed=(False, True), row="D10", about="one range for all columns together")
 
     def fit(self, inputs: Any, columns: tuple[Column, ...] = ()) -> FittedScaler:
-        low, high, middle = measure_in_blocks(inputs, columns, lambda block: (*range_of(block), middle_of(block)))
+        if is_sparse(inputs):
+            low, high, middle = measure_entries(inputs, columns)
+        else:
+            low, high, middle = measure_in_blocks(inputs, columns, lambda block: (*range_of(block), middle_of(block)))
         note = constant_note(low == high, columns)
         if self.together:
             low, high = np.full_like(low, low.min()), np.full_like(high, high.max())

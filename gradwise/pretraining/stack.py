@@ -37,8 +37,10 @@ from ..specs.fitted_scaler import FittedScaler
 from ..specs.networks import Network, as_network
 from ..specs.paths import knobs
 from ..specs.recipe import Recipe
+from ..specs.sparse.rows import Rows, SparseRows, as_csr, is_csr
 from ..training.loop import RunOptions
-from ..training.prepare import split_labelled
+from ..training.predictor import outputs_of, scaled_for
+from ..training.prepare import sparse_slots, split_labelled
 from ..training.train import train as train_network
 from .layer_recipes import kind_of_layer
 from .pool import pool_of
@@ -51,8 +53,8 @@ class Encoder(Network):
 
     layers: tuple[Layer, ...]
 
-    def __call__(self, x: Float[Array, "..."], *, key: Key[Array, ""] | None = None) -> Float[Array, " code"]:
-        h = jnp.ravel(x)
+    def __call__(self, x: Rows, *, key: Key[Array, ""] | None = None) -> Float[Array, " code"]:
+        h: Any = x if isinstance(x, SparseRows) else jnp.ravel(x)
         for layer in self.layers:
             h = layer(h, key=None)
         return h
@@ -61,14 +63,20 @@ class Encoder(Network):
     def hidden_layers(self) -> tuple[Layer, ...]:
         return self.layers
 
+    @property
+    def takes_sparse(self) -> bool:
+        return self.layers[0].turned
+
 
 @eqx.filter_jit
-def _encode(layers: PyTree, inputs: Float[Array, "n ..."]) -> Float[Array, "n code"]:
+def _encode(layers: PyTree, inputs: Rows) -> Float[Array, "n code"]:
     return jax.vmap(Encoder(layers))(inputs)
 
 
 def encode_inputs(layers: tuple[Layer, ...], inputs: Any) -> Array:
     """The codes of scaled inputs, on the device, in chunks of one shape."""
+    if is_csr(inputs):
+        return jnp.asarray(outputs_of(Encoder(layers), inputs), jnp.float32)
     parts = []
     for start in range(0, inputs.shape[0], _CHUNK):
         rows = jnp.asarray(inputs[start : start + _CHUNK])
@@ -127,7 +135,7 @@ class Stack:
 
     def encode(self, inputs: Any) -> np.ndarray:
         """The features of raw inputs."""
-        return np.asarray(encode_inputs(self.layers, self.scaler.apply(inputs)))
+        return np.asarray(encode_inputs(self.layers, scaled_for(Encoder(self.layers), self.scaler, inputs)))
 
     def network(self, outputs: int, mlp: Mlp, *, key: Key[Array, ""]) -> MlpNetwork:
         """The layers with a new output on top; dropout and the output's initial weights as `mlp` says."""
@@ -137,7 +145,7 @@ class Stack:
 def with_output(layers: tuple[Layer, ...], outputs: int, mlp: Mlp, *, key: Key[Array, ""]) -> MlpNetwork:
     """A perceptron whose hidden layers begin as these."""
     hidden = tuple(dataclasses.replace(layer, dropout=dropout_of(mlp)) for layer in layers)
-    fan_in = layers[-1].weight.shape[0]
+    fan_in = layers[-1].bias.shape[0]
     weight = mlp.output_initial.draw(outputs, fan_in, 1.0, key=key)
     return MlpNetwork(hidden, Linear(weight, jnp.zeros(outputs), mlp.output_activation))
 
@@ -170,7 +178,8 @@ def _dataset(below: Any, train: Dataset, recipe: Recipe, level: int) -> Dataset:
     A supervised layer gets the rows that have a target.
     """
     columns = _columns(train, below.shape[1], level)
-    codes = dataclasses.replace(train, inputs=np.asarray(below), columns=columns, test=None)
+    below = below if is_csr(below) else np.asarray(below)
+    codes = dataclasses.replace(train, inputs=below, columns=columns, test=None)
     learns_from = as_criterion(recipe.criterion).learns_from
     if learns_from == "inputs":
         return codes.without_targets()
@@ -197,6 +206,12 @@ def check_layer_memory(recipe: Recipe, inputs: int, rows: int) -> None:
     require_memory(needed, what, "Use fewer units or fewer rows.")
 
 
+def _scaled(first: Recipe, train: Dataset, scaler: FittedScaler) -> Any:
+    """Scaled inputs: a sparse matrix where the first layer learns from sparse rows, else dense rows."""
+    sparse = scaler.keeps_zeros() and sparse_slots(first, (train,))
+    return scaler.apply_sparse(as_csr(train.inputs)) if sparse else scaler.apply(train.inputs)
+
+
 Begin = Callable[[int, int], None]
 
 
@@ -218,7 +233,7 @@ def pretrain_layers(
     """
     if not layers:
         raise RequestError("give at least one layer to pre-train.")
-    below: Any = scaler.apply(train.inputs)
+    below = _scaled(layers[0], train, scaler)
     networks: list[Any] = []
     records: list[Fit] = []
     for level, recipe in enumerate(layers):

@@ -169,7 +169,7 @@ class AbstractCriterion(Spec):
         """
         return ()
 
-    def measures(self, model: PyTree, inputs: Float[Array, "n ..."]) -> dict[str, Float[Array, " n"]]:
+    def measures(self, model: PyTree, inputs: Rows) -> dict[str, Float[Array, " n"]]:
         """Those values for each example, the same at every call."""
         return {}
 
