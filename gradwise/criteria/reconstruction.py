@@ -23,7 +23,7 @@ import jax.random as jr
 from jaxtyping import Array, Float, Key, PyTree, Scalar
 
 from ..runtime.errors import RequestError
-from ..specs.contracts import AbstractCriterion, Batch, ValueAndTerms
+from ..specs.contracts import AbstractCriterion, Batch, Narrowed, ValueAndTerms
 from ..specs.knobs import Spec, is_off, knob
 from ..specs.networks import apply_batch, require_methods
 from ..specs.priors import Choice
@@ -31,7 +31,7 @@ from ..specs.sparse.rows import Rows, SparseRows, is_csr
 from .corruption import AbstractCorruption, Clean, Masking
 from .hidden_units import HiddenUnits, active, run_with_units, sum_on_units
 from .penalties import L2, AbstractRegulariser, sum_on_parameters
-from .sampled_zeros import AbstractZeros, SampledZeros, sampled_losses, score_sparse
+from .sampled_zeros import AbstractZeros, Drawn, SampledZeros, sampled_losses, score_sparse
 
 
 class AbstractReconstructionLoss(Spec):
@@ -200,11 +200,19 @@ class Reconstruction(AbstractCriterion):
         """The same for sparse rows, at their non-zeros and at sampled zeros."""
         assert isinstance(self.zeros, SampledZeros), "else rows are dense"
         rows, (corrupt, sample) = batch.inputs, jr.split(noise)
-        spoilt = dataclasses.replace(rows, values=self.corruption(rows.values, key=corrupt)[0])
         shares = self.zeros.shares(rows) if batch.memory is None else batch.memory
+        spoilt = dataclasses.replace(rows, values=self.corruption(rows.values, key=corrupt)[0])
         codes = apply_batch(model, spoilt, inner)
-        columns, weights = self.zeros.draw(shares, key=sample)
+        columns, weights = shares if isinstance(shares, Drawn) else self.zeros.draw(shares, key=sample)
         return spoilt, codes, sampled_losses(self.loss.elements, model, codes, rows, columns, weights), ()
+
+    def narrowed(self, batch: Batch, *, key: Key[Array, ""]) -> Narrowed | None:
+        penalised = any(not is_off(penalty.coefficient) for penalty in self.penalties)
+        if penalised or not isinstance(self.zeros, SampledZeros) or batch.memory is None:
+            return None
+        _, sample = jr.split(jr.split(key, 3)[0])  # as `__call__` draws them
+        columns, weights = self.zeros.draw(batch.memory, key=sample)
+        return Narrowed(columns, lambda places: Drawn(places, weights))
 
     def _forward(self, model: PyTree, inputs: Array, key: Any) -> tuple[tuple[Array, Array], tuple[HiddenUnits, ...]]:
         """Codes and outputs of the decoder, and the hidden layers of both if a penalty reads them: all of one pass."""

@@ -18,7 +18,7 @@ is expected often and has large gradients where it is 0. One random number draws
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -32,6 +32,15 @@ from ..specs.priors import Choice
 from ..specs.sparse.rows import SparseRows
 
 Shares = Int[Array, " width"]  # where the share of each column in a lottery of `_tickets` a draw ends
+
+
+class Drawn(NamedTuple):
+    """The columns of one mini-batch, and the weight of each."""
+
+    columns: Int[Array, " k"]
+    weights: Float[Array, " k"]
+
+
 Elements = Callable[[Array, Array], Array]  # the loss of each input: (output, target)
 
 
@@ -61,10 +70,10 @@ class SampledZeros(AbstractZeros):
         often = jnp.zeros(rows.width).at[rows.columns].add(filled, mode="drop")
         return lottery(1.0 + often / jnp.maximum(jnp.mean(often), 1e-30), self.count)
 
-    def draw(self, shares: Shares, *, key: Key[Array, ""]) -> tuple[Int[Array, " k"], Float[Array, " k"]]:
+    def draw(self, shares: Shares, *, key: Key[Array, ""]) -> Drawn:
         """The columns of this mini-batch, in order, and 1 / q of each; an empty place has the column `width`."""
         if self.count >= shares.shape[0]:
-            return jnp.arange(shares.shape[0]), jnp.ones(shares.shape[0])
+            return Drawn(jnp.arange(shares.shape[0], dtype=jnp.int32), jnp.ones(shares.shape[0]))
         tickets = _tickets(self.count)
         return drawn(shares, self.count, jr.randint(key, (), 0, tickets))
 
@@ -90,7 +99,7 @@ def lottery(weights: Float[Array, " width"], count: int) -> Shares:
     return jnp.cumsum(jnp.maximum(own, 1))
 
 
-def drawn(shares: Shares, count: int, first: Int[Array, ""]) -> tuple[Int[Array, " k"], Float[Array, " k"]]:
+def drawn(shares: Shares, count: int, first: Int[Array, ""]) -> Drawn:
     """The columns that hold every `_tickets`-th ticket from the first one on, and 1 / q of each."""
     tickets, width = _tickets(count), shares.shape[0]
     held = first.astype(jnp.int32) + tickets * jnp.arange(count + 1, dtype=jnp.int32)  # one more, against rounding
@@ -98,7 +107,7 @@ def drawn(shares: Shares, count: int, first: Int[Array, ""]) -> tuple[Int[Array,
     ends = shares.at[columns].get(mode="fill", fill_value=0)
     starts = jnp.where(columns > 0, shares.at[columns - 1].get(mode="fill", fill_value=0), 0)
     there = columns < width
-    return columns, jnp.where(there, tickets / jnp.where(there, ends - starts, 1), 0.0)
+    return Drawn(columns, jnp.where(there, tickets / jnp.where(there, ends - starts, 1), 0.0))
 
 
 def sampled_losses(

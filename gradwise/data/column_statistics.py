@@ -75,8 +75,8 @@ def measure_in_blocks(
     return [np.concatenate(piece, axis=-1) for piece in zip(*pieces, strict=True)]
 
 
-def measure_entries(inputs: Any, columns: Sequence[Column]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Least, largest and middle value of each column of a sparse matrix, by its entries alone; each range holds 0."""
+def _ranges_of_entries(inputs: Any, columns: Sequence[Column]) -> list[np.ndarray]:
+    """Those of a sparse matrix, by its entries alone; each range holds 0."""
     count, width = inputs.shape
     matrix = inputs.tocsr()
     values, places = np.asarray(matrix.data, np.float64), matrix.indices
@@ -87,7 +87,7 @@ def measure_entries(inputs: Any, columns: Sequence[Column]) -> tuple[np.ndarray,
     missing = np.isnan(values)
     present = count - np.bincount(places, missing, minlength=width)
     total = np.bincount(places, np.where(missing, 0.0, values), minlength=width)
-    return low, high, np.clip(total / np.maximum(present, 1), low, high)
+    return [low, high, np.clip(total / np.maximum(present, 1), low, high)]
 
 
 def range_of(block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -107,6 +107,13 @@ def column_mean(block: np.ndarray) -> np.ndarray:
 def middle_of(block: np.ndarray) -> np.ndarray:
     """The mean clipped to the range: imputing it leaves a constant column exactly constant."""
     return np.clip(column_mean(block), *range_of(block))
+
+
+def measure_ranges(inputs: Any, columns: Sequence[Column]) -> list[np.ndarray]:
+    """The least, the largest and the middle value of each column."""
+    if is_sparse(inputs):
+        return _ranges_of_entries(inputs, columns)
+    return measure_in_blocks(inputs, columns, lambda block: (*range_of(block), middle_of(block)))
 
 
 def spread_of(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -49,14 +49,12 @@ from .column_statistics import (
     constant_note,
     is_sparse,
     knots_of,
-    measure_entries,
     measure_in_blocks,
+    measure_ranges,
     middle_of,
     moments_of,
     principal_axes,
     quartiles_of,
-    range_of,
-    refuse_infinite,
     spread_of,
 )
 from .count_scaling import LogCounts, are_counts
@@ -80,8 +78,8 @@ class NoScaling(AbstractScaler):
     """The numbers as they are, for data that are already scaled."""
 
     def fit(self, inputs: Any, columns: tuple[Column, ...] = ()) -> FittedScaler:
-        (mean,) = measure_in_blocks(inputs, columns, lambda block: (middle_of(block),))
-        return Affine(np.zeros(()), np.ones(()), mean.reshape(inputs.shape[1:]))
+        middle = measure_ranges(inputs, columns)[2]
+        return Affine(np.zeros(()), np.ones(()), middle.reshape(inputs.shape[1:]))
 
 
 def _divisor(spread: np.ndarray) -> np.ndarray:
@@ -128,29 +126,22 @@ class MaxAbs(AbstractScaler):
     """Each column divided by its largest absolute value; zeros stay zeros."""
 
     def fit(self, inputs: Any, columns: tuple[Column, ...] = ()) -> FittedScaler:
-        if is_sparse(inputs):
-            largest = np.zeros(inputs.shape[1])
-            np.fmax.at(largest, inputs.indices, np.abs(inputs.data.astype(np.float64)))
-            refuse_infinite(np.isinf(largest), columns)
-        else:
-            (largest,) = measure_in_blocks(inputs, columns, lambda block: (np.fmax(*np.abs(range_of(block))),))
+        low, high, _ = measure_ranges(inputs, columns)
+        largest = np.maximum(np.abs(low), np.abs(high))
         return Affine(np.zeros(()), _divisor(largest).reshape(inputs.shape[1:]), np.zeros(()))
 
 
 class UnitRange(AbstractScaler):
     """From 0 at the smallest training value to 1 at the largest, as binary units and cross-entropies need (row A7).
 
-    Images share one range (`together`): a border pixel lit once would otherwise be as bright as the centre. A column of
-    sparse data has 0 in its range, so that zeros stay zeros where no number is below 0.
+    Images share one range (`together`): a border pixel lit once would otherwise be as bright as the centre. The range
+    of a sparse column holds 0.
     """
 
     together: bool = switch(False, allowed=(False, True), row="D10", about="one range for all columns together")
 
     def fit(self, inputs: Any, columns: tuple[Column, ...] = ()) -> FittedScaler:
-        if is_sparse(inputs):
-            low, high, middle = measure_entries(inputs, columns)
-        else:
-            low, high, middle = measure_in_blocks(inputs, columns, lambda block: (*range_of(block), middle_of(block)))
+        low, high, middle = measure_ranges(inputs, columns)
         note = constant_note(low == high, columns)
         if self.together:
             low, high = np.full_like(low, low.min()), np.full_like(high, high.max())

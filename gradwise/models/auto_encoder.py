@@ -92,6 +92,12 @@ class AutoEncoderNetwork(Network):
         return self.encoder[0].turned
 
     @property
+    def column_tables(self) -> tuple[Any, ...]:
+        last = self.decoder[-1]
+        tables = (self.encoder[0].weight, last.bias) if self.encoder[0].turned else ()
+        return tables if not tables or last.weight is None else (*tables, last.weight)
+
+    @property
     def filters(self) -> Float[Array, "units inputs"]:
         weight = self.encoder[0].weight
         return weight.T if self.encoder[0].turned else weight

@@ -13,8 +13,8 @@ from typing import Any
 _NAMES = {
     "specs.adapters": "BuiltModel FunctionCriterion OutputCriterion OptaxOptimiser",
     "specs.contracts": (
-        "Batch Scores AbstractSplit AbstractScaler AbstractBatches AbstractModel AbstractCriterion AbstractOptimiser "
-        "AbstractStopping"
+        "Batch Narrowed Scores AbstractSplit AbstractScaler AbstractBatches AbstractModel AbstractCriterion "
+        "AbstractOptimiser AbstractStopping"
     ),
     "specs.dataset": "Dataset Column InputLayout Classes Labels Numbers Inputs",
     "specs.fitted_scaler": "FittedScaler",
@@ -28,6 +28,7 @@ _NAMES = {
     "specs.sequences": "Sequences",
     "specs.serialisation": "to_json from_json",
     "specs.sparse.rows": "SparseRows",
+    "specs.sparse.touched": "TouchedRows",
     "specs.search_space": "Space Dimension dimension read_space",
     "records.check": "Checked read_checked",
     "records.finding": "Finding",
@@ -134,6 +135,7 @@ _NAMES = {
     "optimisers.second_order.natural_gradient": "DiagonalNatural Tonga",
     "optimisers.wrappers.clipped": "Clipped",
     "optimisers.wrappers.effective_decay": "EffectiveDecay",
+    "optimisers.wrappers.lazy_rows": "LazyRows",
     "optimisers.wrappers.parameter_groups": "ParameterGroup Grouped",
     "optimisers.wrappers.proximal": "Proximal",
     "optimisers.wrappers.rates_by_kind": "RatesByKind",

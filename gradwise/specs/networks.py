@@ -47,6 +47,11 @@ class Network(eqx.Module):
         return False
 
     @property
+    def column_tables(self) -> tuple[Any, ...]:
+        """Its parameters with a row for each column of sparse rows, which reads a batch's columns alone; else none."""
+        return ()
+
+    @property
     def needs_calibration(self) -> bool:
         """Whether it has batch statistics, which `calibrate` measures."""
         return False
