@@ -18,7 +18,6 @@ import jax
 import numpy as np
 
 from .. import defaults
-from ..criteria.reconstruction import unit_range
 from ..data.splits import HoldOut
 from ..models.input_stage import Direct
 from ..models.mlp import Mlp
@@ -46,7 +45,8 @@ def _is_within_unit(scaler: Any, dataset: Dataset) -> bool:
     """Whether scaled inputs lie in [0, 1]. Uses only their range and starts no device."""
     fitted = scaler.fit(dataset.inputs, dataset.columns)
     if is_csr(dataset.inputs) and fitted.keeps_zeros():
-        return unit_range(fitted.apply_sparse(dataset.inputs))
+        entries = fitted.apply_sparse(dataset.inputs).data
+        return bool(entries.min(initial=0.0) >= 0.0 and entries.max(initial=0.0) <= 1.0)
     for start in range(0, len(dataset), _CHUNK):
         rows = np.asarray(fitted.apply(dataset.inputs[start : start + _CHUNK]))
         if rows.min() < 0.0 or rows.max() > 1.0:
