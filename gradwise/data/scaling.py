@@ -50,6 +50,7 @@ from .column_statistics import (
     is_sparse,
     knots_of,
     measure_in_blocks,
+    measure_moments,
     measure_ranges,
     middle_of,
     moments_of,
@@ -91,7 +92,7 @@ class Standardise(AbstractScaler):
     """Each column to mean 0 and deviation 1."""
 
     def fit(self, inputs: Any, columns: tuple[Column, ...] = ()) -> FittedScaler:
-        mean, deviation = measure_in_blocks(inputs, columns, moments_of)
+        mean, deviation = measure_moments(inputs, columns)
         shape = inputs.shape[1:]
         note = constant_note(deviation == 0, columns)
         return Affine(mean.reshape(shape), _divisor(deviation).reshape(shape), np.zeros(()), notes=note)

@@ -215,6 +215,8 @@ class AbstractOptimiser(Spec):
     # True: `update` asks `objective` for more than the gradient, and moves all parameters at once. It is traced once
     # before training, so that an unsuitable model or loss raises early.
     needs_objective: ClassVar[bool] = False
+    # False, with `needs_objective`: it asks for the criterion and the share of the prior alone, so rows may be sparse.
+    reads_examples: ClassVar[bool] = True
 
     @abc.abstractmethod
     def build(self) -> optax.GradientTransformationExtraArgs:
