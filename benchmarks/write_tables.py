@@ -377,6 +377,17 @@ def sparse(result: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n" + _source(result)
 
 
+def sampled_reconstruction(result: dict[str, Any]) -> str:
+    titles = {"dense": "dense", "torch": "dense, PyTorch"}
+    others = [name for name in titles if name in result["runs"][0]]
+    cells = " | ".join(f"{titles[name]}, ms | times as fast" for name in others)
+    lines = [f"| inputs that are not 0 | sampled, ms an update | {cells} |", "|---" * (2 + 2 * len(others)) + "|"]
+    for run in result["runs"]:
+        beside = " | ".join(f"{1e3 * run[name]:.1f} | {run[name] / run['sampled']:.1f}" for name in others)
+        lines.append(f"| {run['density']:.1%} | {1e3 * run['sampled']:.2f} | {beside} |")
+    return "\n".join(lines) + "\n" + _source(result)
+
+
 def profile_cost(result: dict[str, Any]) -> str:
     head = "| `gradwise fit` | processor seconds | `--profile` adds, in pairs | by its own account | if compiled "
     lines = [head + "| wanted |", "|---|---|---|---|---|---|"]
@@ -791,6 +802,7 @@ def check_codes() -> str:
 
 
 TABLES = {
+    "sampled_reconstruction": sampled_reconstruction,
     "sparse": sparse,
     "few_labels": few_labels,
     "sequences": sequences,

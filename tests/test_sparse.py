@@ -27,6 +27,7 @@ from gradwise.models.shared_weights import SharedWeights
 from gradwise.optimisers.adaptive.adam import Adam
 from gradwise.optimisers.first_order.sag import Sag
 from gradwise.optimisers.first_order.sgd import Sgd
+from gradwise.optimisers.wrappers.effective_decay import EffectiveDecay
 from gradwise.runtime import keys
 from gradwise.specs.dataset import Classes, Dataset, InputLayout
 from gradwise.specs.networks import apply_batch
@@ -161,7 +162,15 @@ def test_a_scaler_that_moves_zeros_gives_dense_rows(dataset: Dataset) -> None:
 # --- training
 
 
-@pytest.mark.parametrize("optimiser", [Sgd(0.3), pytest.param(Adam(0.01), marks=SLOW)], ids=["sgd", "adam"])
+@pytest.mark.parametrize(
+    "optimiser",
+    [
+        Sgd(0.3),
+        pytest.param(Adam(0.01), marks=SLOW),
+        pytest.param(EffectiveDecay(Sgd(0.3), where="layers.0.weight"), marks=SLOW),
+    ],
+    ids=["sgd", "adam", "effective decay"],
+)
 def test_training_equals_that_on_dense_rows(
     dataset: Dataset, monkeypatch: pytest.MonkeyPatch, optimiser: Any, tmp_path: Path
 ) -> None:

@@ -123,6 +123,7 @@ def _unfit(name: str, recipe: Any) -> tuple[Finding, ...]:
 class AbstractSparsity(AbstractCodePenalty, AbstractRegulariser):
     """A penalty on the activations of a layer of units: in `on_codes` of the code, in `penalties` of hidden layers."""
 
+    reads_inputs = False
     where: eqx.AbstractVar[str]
 
     @property

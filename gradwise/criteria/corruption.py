@@ -9,7 +9,7 @@ Each draws from the key it is given and reports which inputs it changed, so that
 
 import abc
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import jax.random as jr
@@ -23,6 +23,9 @@ Corrupted = tuple[Float[Array, "n ..."], Bool[Array, "n ..."]]  # the inputs, an
 
 
 class AbstractCorruption(Spec):
+    # True: a 0 stays 0 and each input is changed by itself, so that the non-zeros of sparse rows may be given alone.
+    keeps_zeros: ClassVar[bool] = False
+
     @abc.abstractmethod
     def __call__(self, inputs: Float[Array, "n ..."], *, key: Key[Array, ""]) -> Corrupted:
         """The corrupted inputs, and which of them were changed."""
@@ -40,6 +43,8 @@ def _level(about: str) -> Any:
 class Clean(AbstractCorruption):
     """No corruption."""
 
+    keeps_zeros = True
+
     def __call__(self, inputs: Float[Array, "n ..."], *, key: Key[Array, ""]) -> Corrupted:
         return inputs, jnp.zeros(inputs.shape, bool)
 
@@ -47,6 +52,7 @@ class Clean(AbstractCorruption):
 class Masking(AbstractCorruption):
     """Sets some inputs to 0."""
 
+    keeps_zeros = True
     level: float = _level("the share of inputs that are set to 0")
 
     def __call__(self, inputs: Float[Array, "n ..."], *, key: Key[Array, ""]) -> Corrupted:

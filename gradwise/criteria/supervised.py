@@ -21,7 +21,7 @@ import jax.random as jr
 from jaxtyping import Array, Float, Key, PyTree, Scalar
 
 from ..runtime.errors import RequestError
-from ..specs.contracts import AbstractCriterion, Batch, ValueAndTerms
+from ..specs.contracts import AbstractCriterion, Batch, Narrowed, ValueAndTerms
 from ..specs.dataset import Task
 from ..specs.knobs import is_off, knob
 from ..specs.networks import apply_batch
@@ -64,6 +64,10 @@ class Supervised(AbstractCriterion):
 
     def takes_sparse(self) -> bool:
         return is_off(self.mixup)
+
+    def narrowed(self, batch: Batch, *, key: Key[Array, ""]) -> Narrowed | None:
+        penalised = any(not is_off(penalty.coefficient) for penalty in self.penalties)
+        return None if penalised else Narrowed(jnp.zeros(0, jnp.int32), lambda _: batch.memory)
 
     def _forward(self, model: PyTree, inputs: Rows, key: Key[Array, ""]) -> tuple[Array, tuple[HiddenUnits, ...]]:
         """The outputs, and the hidden layers if a penalty reads them: both of one pass."""

@@ -12,6 +12,7 @@ from ..runtime.errors import RequestError
 from ..runtime.memory import copy_in_blocks
 from ..specs.dataset import Column
 from ..specs.sequences import Sequences
+from ..specs.sparse.rows import canonical
 
 BLOCK = 2**22  # numbers worked on at once: 32 MB
 EXACT = 2048  # principal components of more rows and columns than this are found iteratively
@@ -91,6 +92,21 @@ def measure_in_blocks(
     return [np.concatenate(piece, axis=-1) for piece in zip(*pieces, strict=True)]
 
 
+def _ranges_of_entries(inputs: Any, columns: Sequence[Column]) -> list[np.ndarray]:
+    """Those of a sparse matrix, by its entries alone; each range holds 0."""
+    count, width = inputs.shape
+    matrix = inputs.tocsr()
+    values, places = np.asarray(matrix.data, np.float64), matrix.indices
+    low, high = np.zeros(width), np.zeros(width)
+    np.fmin.at(low, places, values)
+    np.fmax.at(high, places, values)
+    refuse_infinite(np.isinf(low) | np.isinf(high), columns)
+    missing = np.isnan(values)
+    present = count - np.bincount(places, missing, minlength=width)
+    total = np.bincount(places, np.where(missing, 0.0, values), minlength=width)
+    return [low, high, np.clip(total / np.maximum(present, 1), low, high)]
+
+
 def range_of(block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The least and the largest value of each column, 0 and 0 if all are missing."""
     return np.nan_to_num(np.fmin.reduce(block, axis=0)), np.nan_to_num(np.fmax.reduce(block, axis=0))
@@ -110,6 +126,13 @@ def middle_of(block: np.ndarray) -> np.ndarray:
     return np.clip(column_mean(block), *range_of(block))
 
 
+def measure_ranges(inputs: Any, columns: Sequence[Column]) -> list[np.ndarray]:
+    """The least, the largest and the middle value of each column."""
+    if is_sparse(inputs):
+        return _ranges_of_entries(inputs, columns)
+    return measure_in_blocks(inputs, columns, lambda block: (*range_of(block), middle_of(block)))
+
+
 def spread_of(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Centre and half-width of a range; the latter is 0 if the ends differ only by rounding."""
     centre, half = low / 2 + high / 2, high / 2 - low / 2
@@ -125,6 +148,34 @@ def moments_of(block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     unit = (block - centre) / np.where(half > 0, half, 1.0)
     mean = column_mean(unit)
     return centre + half * mean, half * np.sqrt(column_mean(np.square(unit - mean)))
+
+
+def measure_moments(inputs: Any, columns: Sequence[Column]) -> list[np.ndarray]:
+    """Mean and standard deviation of each column; of a sparse matrix by its entries alone."""
+    if not is_sparse(inputs):
+        return measure_in_blocks(inputs, columns, moments_of)
+    count, width = inputs.shape
+    matrix = canonical(inputs)
+    low, high, _ = _ranges_of_entries(matrix, columns)
+    centre, half = spread_of(*_without_zero(matrix, low, high))
+    divisor = np.where(half > 0, half, 1.0)
+    places = matrix.indices
+    unit = (np.asarray(matrix.data, np.float64) - centre[places]) / divisor[places]
+    missing = np.isnan(unit)
+    zero, zeros = -centre / divisor, count - np.bincount(places, minlength=width)
+    present = np.maximum(count - np.bincount(places, missing, minlength=width), 1)
+    mean = (np.bincount(places, np.where(missing, 0.0, unit), minlength=width) + zeros * zero) / present
+    squares = np.bincount(places, np.where(missing, 0.0, (unit - mean[places]) ** 2), minlength=width)
+    return [centre + half * mean, half * np.sqrt((squares + zeros * (zero - mean) ** 2) / present)]
+
+
+def _without_zero(matrix: Any, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Ranges of columns; those that have an entry in every row need not hold 0."""
+    full = np.flatnonzero(np.bincount(matrix.indices, minlength=matrix.shape[1]) == matrix.shape[0])
+    if len(full):
+        low, high = low.copy(), high.copy()
+        low[full], high[full] = range_of(np.asarray(matrix[:, full].toarray(), np.float64))
+    return low, high
 
 
 def _at_even_steps(ordered: np.ndarray, count: int) -> np.ndarray:

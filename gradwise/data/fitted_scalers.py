@@ -114,6 +114,14 @@ class Bounded(_Noted):
         scaled = library.clip((examples - self.low) / self.spread, 0.0, 1.0)
         return library.where(library.isnan(scaled), self.middle, scaled)
 
+    def keeps_zeros(self) -> bool:
+        return not np.any(self.low)
+
+    def map_entries(self, values: np.ndarray, columns: np.ndarray, starts: np.ndarray) -> np.ndarray:
+        spread, middle = (each[columns] if np.ndim(each) else each for each in (self.spread, self.middle))
+        scaled = np.clip(values / spread, 0.0, 1.0)
+        return np.where(np.isnan(scaled), middle, scaled)
+
 
 class Logarithmic(_Noted):
     """sign(x) log(1 + |x|)."""

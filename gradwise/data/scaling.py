@@ -47,16 +47,15 @@ from ..specs.trees.container import VECTOR
 from .category_scaling import OneHot, check_table
 from .column_statistics import (
     constant_note,
-    is_sparse,
     knots_of,
     measure_in_blocks,
+    measure_moments,
+    measure_ranges,
     middle_of,
     moments_of,
     notes_on_missing,
     principal_axes,
     quartiles_of,
-    range_of,
-    refuse_infinite,
     spread_of,
 )
 from .count_scaling import LogCounts, are_counts
@@ -83,8 +82,8 @@ class NoScaling(AbstractScaler):
     """The numbers as they are, for data that are already scaled."""
 
     def fit(self, inputs: Any, columns: tuple[Column, ...] = ()) -> FittedScaler:
-        (mean,) = measure_in_blocks(inputs, columns, lambda block: (middle_of(block),))
-        return Affine(np.zeros(()), np.ones(()), mean.reshape(inputs.shape[1:]))
+        middle = measure_ranges(inputs, columns)[2]
+        return Affine(np.zeros(()), np.ones(()), middle.reshape(inputs.shape[1:]))
 
 
 def _divisor(spread: np.ndarray) -> np.ndarray:
@@ -96,7 +95,7 @@ class Standardise(AbstractScaler):
     """Each column to mean 0 and deviation 1."""
 
     def fit(self, inputs: Any, columns: tuple[Column, ...] = ()) -> FittedScaler:
-        mean, deviation = measure_in_blocks(inputs, columns, moments_of)
+        mean, deviation = measure_moments(inputs, columns)
         shape = inputs.shape[1:]
         note = constant_note(deviation == 0, columns)
         return Affine(mean.reshape(shape), _divisor(deviation).reshape(shape), np.zeros(()), notes=note)
@@ -131,25 +130,22 @@ class MaxAbs(AbstractScaler):
     """Each column divided by its largest absolute value; zeros stay zeros."""
 
     def fit(self, inputs: Any, columns: tuple[Column, ...] = ()) -> FittedScaler:
-        if is_sparse(inputs):
-            largest = np.zeros(inputs.shape[1])
-            np.fmax.at(largest, inputs.indices, np.abs(inputs.data.astype(np.float64)))
-            refuse_infinite(np.isinf(largest), columns)
-        else:
-            (largest,) = measure_in_blocks(inputs, columns, lambda block: (np.fmax(*np.abs(range_of(block))),))
+        low, high, _ = measure_ranges(inputs, columns)
+        largest = np.maximum(np.abs(low), np.abs(high))
         return Affine(np.zeros(()), _divisor(largest).reshape(inputs.shape[1:]), np.zeros(()))
 
 
 class UnitRange(AbstractScaler):
     """From 0 at the smallest training value to 1 at the largest, as binary units and cross-entropies need (row A7).
 
-    Images share one range (`together`): a border pixel lit once would otherwise be as bright as the centre.
+    Images share one range (`together`): a border pixel lit once would otherwise be as bright as the centre. The range
+    of a sparse column holds 0.
     """
 
     together: bool = switch(False, allowed=(False, True), row="D10", about="one range for all columns together")
 
     def fit(self, inputs: Any, columns: tuple[Column, ...] = ()) -> FittedScaler:
-        low, high, middle = measure_in_blocks(inputs, columns, lambda block: (*range_of(block), middle_of(block)))
+        low, high, middle = measure_ranges(inputs, columns)
         note = constant_note(low == high, columns)
         if self.together:
             low, high = np.full_like(low, low.min()), np.full_like(high, high.max())

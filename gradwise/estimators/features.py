@@ -30,8 +30,9 @@ from ..specs.dataset import Dataset, Inputs, Task
 from ..specs.fitted_scaler import FittedScaler
 from ..specs.networks import as_network
 from ..specs.recipe import Recipe
+from ..specs.sparse.rows import is_csr
 from ..training.final_measurement import measures_of
-from ..training.predictor import Predictor, outputs_of
+from ..training.predictor import Predictor, outputs_of, scaled_for
 from .base import Estimator, NetworkEstimator
 from .unscale import can_unscale, unscale
 
@@ -74,7 +75,9 @@ def scaled_to_unit(scaler: Any, dataset: Dataset, split: AbstractSplit, key: Key
     if scaler is SCALER:
         return True  # it holds all numbers there
     train, _, _ = split(dataset, key=keys.named(key, "split"))
-    return unit_range(scaler.fit(train.inputs, train.columns).apply(dataset.inputs))
+    fitted = scaler.fit(train.inputs, train.columns)
+    by_entries = is_csr(dataset.inputs) and fitted.keeps_zeros()
+    return unit_range(fitted.apply_sparse(dataset.inputs) if by_entries else fitted.apply(dataset.inputs))
 
 
 class WithoutTargets(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
@@ -191,7 +194,8 @@ class FeatureLearner(WithoutTargets, NetworkEstimator):
         check_is_fitted(self)
         inputs, _ = self._read_inputs(X, first=False)
         predictor = self.record_.predictor
-        values = measures_of(predictor.criterion, predictor.network, predictor.scaler.apply(inputs))
+        scaled = scaled_for(predictor.network, predictor.scaler, inputs)
+        values = measures_of(predictor.criterion, predictor.network, scaled)
         return -float(np.mean(values[predictor.criterion.measured(predictor.network)[0]]))
 
     def _can_go_back(self) -> bool:

@@ -28,7 +28,7 @@ from ..specs.contracts import AbstractSplit
 from ..specs.dataset import FEW_ROWS, UNLABELLED, Dataset, Task
 from ..specs.fitted_scaler import FittedScaler
 from ..specs.recipe import Recipe
-from ..training.predictor import outputs_of
+from ..training.predictor import outputs_of, scaled_for
 from .base import NetworkEstimator, TrainingRows
 from .classifier import ClassTargets
 from .features import WithoutTargets, decoded, refuse_one_way, scaled_to_unit
@@ -82,7 +82,7 @@ class StackedEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Networ
         check_is_fitted(self)
         inputs, _ = self._read_inputs(X, first=False)
         scaler, encoder = self._features()
-        return outputs_of(encoder, scaler.apply(inputs))
+        return outputs_of(encoder, scaled_for(encoder, scaler, inputs))
 
 
 class TunedStack(StackedEstimator):

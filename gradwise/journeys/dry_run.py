@@ -8,6 +8,7 @@ from ..evaluation.metrics import METRICS
 from ..specs.adapters import as_criterion
 from ..specs.dataset import Classes, Dataset, places_of_columns
 from ..specs.paths import knobs, parts
+from ..training.prepare import sparse_slots
 from .data_and_recipe import count_state, expected_sizes
 from .requests.assignments import Resolved
 from .requests.training_requests import FitRequest
@@ -78,7 +79,8 @@ def make_plan(options: FitRequest, dataset: Dataset, resolved: Resolved, folder:
     scaler: Any = recipe.scaler.fit(dataset.inputs, dataset.columns)  # for the width alone: nothing else is kept of it
     width = scaler.apply(dataset.inputs[:1]).shape[1:]
     parameters, state = count_state(recipe, width, dataset.task.outputs, train)
-    memory = 4 * (train + valid) * math.prod(width) + state
+    slots = sparse_slots(recipe, (dataset,)) if scaler.keeps_zeros() else 0
+    memory = (train + valid) * (8 * slots or 4 * math.prod(width)) + state
     batch = min(recipe.batches.size, train)
     spare = int((~dataset.labelled).sum()) if options.pretrain else 0
     return {

@@ -32,6 +32,7 @@ from ..records.score_scale import ScoreScale
 from ..runtime.errors import RequestError
 from ..specs.dataset import Dataset
 from ..specs.recipe import Recipe
+from ..specs.sparse.rows import is_csr
 from ..training.loop import RunOptions
 from .progress import AbstractProgress
 from .requests.assignments import Assignment, resolve
@@ -44,6 +45,9 @@ _EVERY = "layers."
 def _is_within_unit(scaler: Any, dataset: Dataset) -> bool:
     """Whether scaled inputs lie in [0, 1]. Uses only their range and starts no device."""
     fitted = scaler.fit(dataset.inputs, dataset.columns)
+    if is_csr(dataset.inputs) and fitted.keeps_zeros():
+        entries = fitted.apply_sparse(dataset.inputs).data
+        return bool(entries.min(initial=0.0) >= 0.0 and entries.max(initial=0.0) <= 1.0)
     for start in range(0, len(dataset), _CHUNK):
         rows = np.asarray(fitted.apply(dataset.inputs[start : start + _CHUNK]))
         if rows.min() < 0.0 or rows.max() > 1.0:

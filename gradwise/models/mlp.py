@@ -36,7 +36,7 @@ from ..specs.networks import Network
 from ..specs.paths import Buffer
 from ..specs.priors import Choice, Uniform, ZeroOr
 from ..specs.schedules import AbstractSchedule, Constant, Noise
-from ..specs.sparse.products import times_table
+from ..specs.sparse.products import weighed
 from ..specs.sparse.rows import Rows, SparseRows, flat_rows
 from .activations import AbstractActivation, HardTanh, Identity, Rectifier, Sigmoid
 from .initial_weights import AbstractInitial, Glorot, normal
@@ -119,11 +119,6 @@ def dropped(h: Float[Array, "..."], noise: Noise | None, key: Key[Array, ""] | N
         return h
     kept = coins(key, 1.0 - noise.value, h.size).reshape(h.shape)
     return jnp.where(kept, h / (1.0 - noise.value), 0.0)
-
-
-def weighed(weight: Float[Any, "..."], x: Rows, turned: bool) -> Float[Array, " out"]:
-    """Wx; `turned` weights are (in, out), so that what a non-zero of a sparse input reads lies together."""
-    return times_table(x, weight) if turned else weight @ x
 
 
 class Layer(eqx.Module):
@@ -213,6 +208,11 @@ class MlpNetwork(Network):
     @property
     def takes_sparse(self) -> bool:
         return self.layers[0].turned if self.layers else self.output.turned
+
+    @property
+    def column_tables(self) -> tuple[Any, ...]:
+        first: Any = (*self.layers, self.output)[0]
+        return (first.weight,) if first.turned and not any(layer.residual for layer in self.layers[:1]) else ()
 
     @property
     def needs_calibration(self) -> bool:

@@ -41,8 +41,10 @@ from ..specs.fitted_scaler import FittedScaler
 from ..specs.networks import Network, as_network
 from ..specs.paths import knobs
 from ..specs.recipe import Recipe
+from ..specs.sparse.rows import Rows, SparseRows, as_csr, is_csr
 from ..training.loop import RunOptions
-from ..training.prepare import split_labelled
+from ..training.predictor import outputs_of, scaled_for
+from ..training.prepare import sparse_slots, split_labelled
 from ..training.train import train as train_network
 from .layer_recipes import kind_of_layer
 from .pool import pool_of
@@ -54,14 +56,15 @@ StackedLayer = Layer | ConvolutionLayer
 StackedLayers = tuple[StackedLayer, ...]
 
 
-def run_layers(layers: StackedLayers, x: Float[Array, "..."]) -> Float[Array, "..."]:
+def run_layers(layers: StackedLayers, x: Rows) -> Float[Array, "..."]:
     """What the top layer gives: a map with its channels, if it is one of filters, or a row."""
+    h: Any = x
     for layer in layers:
         if isinstance(layer, ConvolutionLayer):
-            x = layer(x[..., None] if x.ndim == 2 else x, key=None)
+            h = layer(h[..., None] if h.ndim == 2 else h, key=None)
         else:
-            x = layer(jnp.ravel(x), key=None)
-    return x
+            h = layer(h if isinstance(h, SparseRows) else jnp.ravel(h), key=None)
+    return h
 
 
 class Encoder(Network):
@@ -69,21 +72,28 @@ class Encoder(Network):
 
     layers: StackedLayers
 
-    def __call__(self, x: Float[Array, "..."], *, key: Key[Array, ""] | None = None) -> Float[Array, " code"]:
+    def __call__(self, x: Rows, *, key: Key[Array, ""] | None = None) -> Float[Array, " code"]:
         return jnp.ravel(run_layers(self.layers, x))
 
     @property
     def hidden_layers(self) -> tuple[Layer, ...]:
         return tuple(layer for layer in self.layers if isinstance(layer, Layer))
 
+    @property
+    def takes_sparse(self) -> bool:
+        first = self.layers[0]
+        return isinstance(first, Layer) and first.turned
+
 
 @eqx.filter_jit
-def _encode(layers: PyTree, inputs: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
+def _encode(layers: PyTree, inputs: Rows) -> Float[Array, "n ..."]:
     return jax.vmap(lambda x: run_layers(layers, x))(inputs)
 
 
 def encode_inputs(layers: StackedLayers, inputs: Any) -> Array:
     """The codes of scaled inputs, on the device, in chunks of one shape; those of filters are maps."""
+    if is_csr(inputs):
+        return jnp.asarray(outputs_of(Encoder(layers), inputs), jnp.float32)
     parts = []
     for start in range(0, inputs.shape[0], _CHUNK):
         rows = jnp.asarray(inputs[start : start + _CHUNK])
@@ -144,7 +154,7 @@ class Stack:
 
     def encode(self, inputs: Any) -> np.ndarray:
         """The features of raw inputs."""
-        found = np.asarray(encode_inputs(self.layers, self.scaler.apply(inputs)))
+        found = np.asarray(encode_inputs(self.layers, scaled_for(Encoder(self.layers), self.scaler, inputs)))
         return found.reshape(len(found), -1)
 
     def network(self, outputs: int, mlp: Mlp, *, key: Key[Array, ""]) -> MlpNetwork | ConvolutionalNetwork:
@@ -161,7 +171,7 @@ def with_output(
     filters = [layer for layer in layers if isinstance(layer, ConvolutionLayer)]
     if filters:
         filters[-1] = dataclasses.replace(filters[-1], dropout=noise)
-    fan_in = layers[-1].weight.shape[0]
+    fan_in = layers[-1].bias.shape[-1]
     if filters:
         fan_in = jax.eval_shape(Encoder(layers), jax.ShapeDtypeStruct(inputs, jnp.float32)).shape[0]
     weight = mlp.output_initial.draw(outputs, fan_in, 1.0, key=key)
@@ -200,7 +210,8 @@ def _dataset(below: Any, train: Dataset, recipe: Recipe, level: int) -> Dataset:
     A supervised layer gets the rows that have a target.
     """
     columns = _columns(train, below.shape[1], level)
-    codes = dataclasses.replace(train, inputs=np.asarray(below), columns=columns, test=None)
+    below = below if is_csr(below) else np.asarray(below)
+    codes = dataclasses.replace(train, inputs=below, columns=columns, test=None)
     learns_from = as_criterion(recipe.criterion).learns_from
     if learns_from == "inputs":
         return codes.without_targets()
@@ -237,6 +248,12 @@ def check_layer_memory(recipe: Recipe, inputs: tuple[int, ...], rows: int) -> No
     require_memory(needed, what, "Use fewer units or fewer rows.")
 
 
+def _scaled(first: Recipe, train: Dataset, scaler: FittedScaler) -> Any:
+    """Scaled inputs: a sparse matrix where the first layer learns from sparse rows, else dense rows."""
+    sparse = scaler.keeps_zeros() and sparse_slots(first, (train,))
+    return scaler.apply_sparse(as_csr(train.inputs)) if sparse else scaler.apply(train.inputs)
+
+
 Begin = Callable[[int, int], None]
 
 
@@ -258,7 +275,7 @@ def pretrain_layers(
     """
     if not layers:
         raise RequestError("give at least one layer to pre-train.")
-    below: Any = scaler.apply(train.inputs)
+    below = _scaled(layers[0], train, scaler)
     networks: list[Any] = []
     records: list[Fit] = []
     for level, recipe in enumerate(layers):

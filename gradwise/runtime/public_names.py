@@ -13,8 +13,8 @@ from typing import Any
 _NAMES = {
     "specs.adapters": "BuiltModel FunctionCriterion OutputCriterion OptaxOptimiser",
     "specs.contracts": (
-        "Batch Scores AbstractSplit AbstractScaler AbstractBatches AbstractModel AbstractCriterion AbstractOptimiser "
-        "AbstractStopping"
+        "Batch Narrowed Scores AbstractSplit AbstractScaler AbstractBatches AbstractModel AbstractCriterion "
+        "AbstractOptimiser AbstractStopping"
     ),
     "specs.dataset": "Dataset Column InputLayout Classes Labels Numbers Inputs",
     "specs.fitted_scaler": "FittedScaler",
@@ -29,6 +29,7 @@ _NAMES = {
     "specs.trees.container": "Trees",
     "specs.serialisation": "to_json from_json",
     "specs.sparse.rows": "SparseRows",
+    "specs.sparse.touched": "TouchedRows",
     "specs.search_space": "Space Dimension dimension read_space",
     "records.check": "Checked read_checked",
     "records.finding": "Finding",
@@ -124,6 +125,7 @@ _NAMES = {
     "criteria.reconstruction": (
         "AbstractReconstructionLoss CrossEntropy SquaredError SquaredSigmoid AbstractCodePenalty Reconstruction"
     ),
+    "criteria.sampled_zeros": "AbstractZeros EveryZero SampledZeros",
     "criteria.semi_supervised": "SemiSupervised",
     "criteria.sparse_code_energy": "SparseCode",
     "criteria.supervised": "Supervised",
@@ -149,6 +151,7 @@ _NAMES = {
     "optimisers.second_order.natural_gradient": "DiagonalNatural Tonga",
     "optimisers.wrappers.clipped": "Clipped",
     "optimisers.wrappers.effective_decay": "EffectiveDecay",
+    "optimisers.wrappers.lazy_rows": "LazyRows",
     "optimisers.wrappers.parameter_groups": "ParameterGroup Grouped",
     "optimisers.wrappers.proximal": "Proximal",
     "optimisers.wrappers.rates_by_kind": "RatesByKind",

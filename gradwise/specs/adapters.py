@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, Key, PyTree, Scalar
 from ..runtime.errors import RequestError
 from .contracts import AbstractCriterion, AbstractModel, AbstractOptimiser, Batch, ValueAndTerms
 from .flax_models import as_flax_model, is_flax
-from .networks import apply, apply_batch, deterministic
+from .networks import apply, apply_batch, as_network, deterministic
 from .serialisation import Unwritten
 
 
@@ -27,6 +27,9 @@ class BuiltModel(AbstractModel):
     """A network that is already built; training starts from its parameters."""
 
     network: Any
+
+    def takes_sparse(self) -> bool:
+        return as_network(self.network).takes_sparse
 
     def build(self, inputs: tuple[int, ...], outputs: int, *, key: Key[Array, ""]) -> Any:
         example = jax.ShapeDtypeStruct(inputs, jnp.float32)

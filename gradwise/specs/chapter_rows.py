@@ -76,6 +76,7 @@ ROWS = {
     "F19": "bias and variance",
     "G1": "the machine",
     "G2": "sparse inputs",
+    "G3": "sampled reconstruction",
     "G6": "symbolic inputs and embeddings",
     "G11": "recursive networks over trees",
     "H1": "curriculum and continuation",

@@ -5,7 +5,7 @@ Each is an abstract spec; each contract is written here once and holds for every
 
 import abc
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -40,6 +40,13 @@ class Batch(eqx.Module):
     memory: PyTree = None
     labelled: Scalar | None = None
     update: Int[Array, ""] | None = None
+
+
+class Narrowed(NamedTuple):
+    """Columns that an update reads beside those of its rows, and its memory once their places in a table are known."""
+
+    columns: Int[Array, " k"]
+    memory: Callable[[Int[Array, " k"]], PyTree]
 
 
 class Scores(eqx.Module):
@@ -143,6 +150,10 @@ class AbstractCriterion(Spec):
         """Whether it gives inputs to the network and reads them no further, so that they may be `SparseRows`."""
         return False
 
+    def narrowed(self, batch: Batch, *, key: Key[Array, ""]) -> "Narrowed | None":
+        """What an update needs of a network's `column_tables` beside the rows of its sparse inputs; None: all of it."""
+        return None
+
     def check_task(self, task: Task) -> None:
         """Raises if it cannot learn the task; one that reads targets and says no more learns numbers."""
         if self.learns_from != "inputs" and task.kind != "numbers":
@@ -173,7 +184,7 @@ class AbstractCriterion(Spec):
         """
         return ()
 
-    def measures(self, model: PyTree, inputs: Float[Array, "n ..."]) -> dict[str, Float[Array, " n"]]:
+    def measures(self, model: PyTree, inputs: Rows) -> dict[str, Float[Array, " n"]]:
         """Those values for each example, the same at every call."""
         return {}
 
@@ -208,6 +219,8 @@ class AbstractOptimiser(Spec):
     # True: `update` asks `objective` for more than the gradient, and moves all parameters at once. It is traced once
     # before training, so that an unsuitable model or loss raises early.
     needs_objective: ClassVar[bool] = False
+    # False, with `needs_objective`: it asks for the criterion and the share of the prior alone, so rows may be sparse.
+    reads_examples: ClassVar[bool] = True
 
     @abc.abstractmethod
     def build(self) -> optax.GradientTransformationExtraArgs:
@@ -223,6 +236,14 @@ class AbstractOptimiser(Spec):
     def judged(self, parameters: PyTree, state: PyTree) -> PyTree:
         """The parameters to validate and keep: the trained ones, or an average; a wrapper asks what it wraps."""
         return parameters
+
+    def acts_elementwise(self) -> bool:
+        """Whether each element's step depends on that element's gradients and the number of updates alone."""
+        return False
+
+    def rests_without_gradient(self) -> bool:
+        """Whether an element whose gradient is 0, and all that is remembered of it, stay as they are."""
+        return False
 
     def sized(self, examples: int) -> Self:
         """The same optimiser with room for this many training examples; itself if it stores nothing of each."""

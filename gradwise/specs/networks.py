@@ -52,6 +52,11 @@ class Network(eqx.Module):
         return False
 
     @property
+    def column_tables(self) -> tuple[Any, ...]:
+        """Its parameters with a row for each column of sparse rows, which reads a batch's columns alone; else none."""
+        return ()
+
+    @property
     def needs_calibration(self) -> bool:
         """Whether it has batch statistics, which `calibrate` measures."""
         return False
@@ -98,12 +103,12 @@ def apply_batch(model: Callable[..., Array], inputs: Rows, key: Key[Array, ""] |
 
 
 def score_in_chunks(
-    scores: Callable[[Any, Array], tuple[Array, Array]], inputs: Rows, targets: Array
+    scores: Callable[[Any, Array], tuple[Array, Array]], inputs: Rows, targets: Array, *, most: int = _CHUNK
 ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
     """Score and loss of every example, in chunks of one shape; the last chunk overlaps the one before."""
     count = inputs.shape[0]
     room = _CHUNK if inputs.ndim == 2 else max(64, _NUMBERS // max(1, math.prod(inputs.shape[1:])))
-    chunk = min(count, _CHUNK, room)
+    chunk = min(count, most, room)
 
     def body(number: Array, found: tuple[Array, Array]) -> tuple[Array, Array]:
         start = jnp.minimum(number * chunk, count - chunk)

@@ -102,6 +102,28 @@ def _changed(optimiser: AbstractOptimiser) -> AbstractOptimiser:
     return jax.tree.map(lambda leaf: leaf * 0.9 if isinstance(leaf, np.floating) else leaf, optimiser)
 
 
+def _check_elementwise(optimiser: AbstractOptimiser, parameters: PyTree) -> None:
+    """Each element moves as it does without the others."""
+    name, rule = type(optimiser).__name__, optimiser.build()
+
+    def move(start: PyTree, gradients: Any) -> PyTree:
+        state = rule.init(start)
+        for number in range(3):
+            moves, state = rule.update(gradients(number), state, start, value=jnp.ones(()), objective=None)
+            start = optax.apply_updates(start, moves)
+        return start
+
+    def some(tree: PyTree) -> PyTree:
+        return jax.tree.map(lambda leaf: leaf[: -(-leaf.shape[0] // 2)], tree)
+
+    def slopes(number: int) -> PyTree:
+        return jax.tree.map(lambda leaf: jnp.cos(leaf + number), parameters)
+
+    whole, part = move(parameters, slopes), move(some(parameters), lambda number: some(slopes(number)))
+    same = jax.tree.map(lambda one, two: bool(jnp.allclose(one, two, rtol=1e-6)), some(whole), part)
+    demand(all(jax.tree.leaves(same)), f"{name}: it says that it acts elementwise, but a part moves otherwise alone")
+
+
 def check_optimiser(optimiser: AbstractOptimiser, parameters: PyTree = None, updates: int = 30) -> None:
     """It descends; its state keeps its form and shares no buffer; knobs are read at run time, alone or as a population.
 
@@ -134,6 +156,9 @@ def check_optimiser(optimiser: AbstractOptimiser, parameters: PyTree = None, upd
     for what, point in (("the parameters", reached), ("what is judged", judged)):
         demand(all_finite(point), f"{name}: {what} did not stay finite")
         demand(judge(point) < judge(parameters), f"{name}: {what} did not descend")
+
+    if optimiser.acts_elementwise():
+        _check_elementwise(optimiser, parameters)
 
     other = _changed(optimiser)
     reached_other = run(other, parameters)[0]

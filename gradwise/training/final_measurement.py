@@ -35,7 +35,8 @@ from ..specs.dataset import Column, Dataset
 from ..specs.knobs import is_off
 from ..specs.networks import as_network
 from ..specs.paths import knobs, parts
-from .predictor import Predictor, in_chunks, outputs_of, outputs_of_each
+from ..specs.sparse.rows import Rows, SparseRows, is_csr
+from .predictor import Predictor, in_chunks, outputs_of, outputs_of_each, scaled_for
 
 # The metrics of each set, the evidence, the interval on the test set, and each set's predictions (of classes, places).
 Measured = tuple[dict[str, dict[str, float]], FitEvidence, tuple[float, float], dict[str, np.ndarray]]
@@ -88,7 +89,7 @@ def measure_parts(
 
 
 @eqx.filter_jit
-def _measures(criterion: AbstractCriterion, network: PyTree, rows: Float[Array, "chunk ..."]) -> dict[str, Array]:
+def _measures(criterion: AbstractCriterion, network: PyTree, rows: Rows) -> dict[str, Array]:
     return criterion.measures(network, rows)
 
 
@@ -215,7 +216,10 @@ def _input_names(columns: tuple[Column, ...], width: int) -> tuple[str, ...]:
 
 def gather_features(predictor: Predictor, criterion: Any, inputs: Any) -> FeatureEvidence | None:
     """What the pictures of features need, from scaled inputs that training did not see."""
-    rows = np.asarray(inputs[np.linspace(0, len(inputs) - 1, min(_SHOWN_ROWS, len(inputs))).astype(int)])
+    count = inputs.shape[0]  # a CSR matrix has no length
+    rows = inputs[np.linspace(0, count - 1, min(_SHOWN_ROWS, count)).astype(int)]
+    sparse = isinstance(rows, SparseRows) or is_csr(rows)
+    rows = rows if sparse else np.asarray(rows)
     codes = outputs_of(predictor.network, rows)
     if not np.isfinite(codes).all():
         return None  # a run that diverged before its first validation has nothing to show
@@ -227,7 +231,7 @@ def gather_features(predictor: Predictor, criterion: Any, inputs: Any) -> Featur
         image=image_shape(tuple(rows.shape[1:]), predictor.columns),
         names=_input_names(predictor.columns, width),
         filters=_filters(predictor.network, width),
-        reconstructions=_reconstructions(criterion, predictor.network, rows),
+        reconstructions=None if sparse else _reconstructions(criterion, predictor.network, rows),
     )
 
 
@@ -296,7 +300,7 @@ def measure_features(predictor: Predictor, scaled: dict[str, Any], parts: dict[s
             metrics[name] = dict.fromkeys(criterion.measured(predictor.network), np.nan)
             continue
         if name not in scaled:
-            scaled[name] = predictor.scaler.apply(part.inputs)
+            scaled[name] = scaled_for(predictor.network, predictor.scaler, part.inputs)
         values = measures_of(criterion, predictor.network, scaled[name])
         metrics[name] = {key: float(np.mean(each)) for key, each in values.items()}
         if name == "test":

@@ -21,7 +21,7 @@ from ..specs.networks import as_network
 from ..specs.recipe import Recipe
 from ..specs.sequences import Sequences
 from ..specs.sparse.rows import SparseRows, as_csr, is_csr, longest_row
-from .state import count_network, uses_objective
+from .state import count_network, reads_examples
 
 _WEIGHTLESS = "all sample weights of the {} are 0: some must be positive."
 CLASS_WEIGHTS = str | dict[Any, float] | None
@@ -177,7 +177,7 @@ def sparse_slots(recipe: Recipe, parts: Sequence[Dataset | None], network: Any =
     if not is_csr(first) or 2 * longest > first.shape[1] or _LEAST_SPARSE * first.nnz > math.prod(first.shape):
         return 0
     able = as_model(recipe.model).takes_sparse() and as_criterion(recipe.criterion).takes_sparse()
-    return max(1, longest) if able and not uses_objective(recipe.optimiser) else 0
+    return max(1, longest) if able and not reads_examples(recipe.optimiser) else 0
 
 
 def refuse_large_network(recipe: Recipe, dataset: Dataset, rows: int) -> None:

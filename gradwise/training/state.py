@@ -208,6 +208,12 @@ def uses_objective(optimiser: AbstractOptimiser) -> bool:
     return any(part.needs_objective for part in (optimiser, *inside))
 
 
+def reads_examples(optimiser: AbstractOptimiser) -> bool:
+    """Whether the optimiser, or one within it, evaluates the criterion on examples of its own choice."""
+    inside = (part for _, part in parts(optimiser) if isinstance(part, AbstractOptimiser))
+    return any(part.needs_objective and part.reads_examples for part in (optimiser, *inside))
+
+
 def refuse_unfit(problem: Problem, state: State) -> None:
     """Traces one update on nothing, so that an optimiser refuses a model or a loss it cannot use before training."""
     if not uses_objective(problem.recipe.optimiser):

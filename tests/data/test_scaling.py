@@ -9,7 +9,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 from scipy import stats
-from scipy.sparse import csr_matrix
+from scipy.sparse import csr_matrix, random_array
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import MaxAbsScaler, QuantileTransformer, StandardScaler
 
@@ -30,6 +30,7 @@ from gradwise.data.scaling import (
     SquareRoot,
     Standardise,
     Uniformise,
+    UnitRange,
     kind_of_inputs,
 )
 from gradwise.data.splits import HoldOut, TimeHoldOut
@@ -656,3 +657,23 @@ def test_real_numbers(data_folder):
     assert np.isfinite(found).all()
     assert np.abs(found).max() < 10
     assert (np.abs(found.std(0) - 1) < 0.5).all()
+
+
+def test_sparse_columns_are_measured_by_their_entries():
+    """Dense columns are the oracle: negative and missing numbers, a constant, a full and an empty column."""
+    draw = np.random.default_rng(0)
+    dense = np.where(draw.random((40, 6)) < 0.2, draw.normal(1e6, 3.0, (40, 6)), 0.0)
+    dense[:, 1], dense[:, 2], dense[:, 3] = 2.5, draw.normal(5.0, 1.0, 40), 0.0
+    dense[3, 4] = np.nan
+    sparse = csr_matrix(dense)
+    for scaler in (Standardise(), NoScaling()):
+        found = scaler.fit(sparse, ()).apply(dense[:5], np.float64)
+        np.testing.assert_allclose(found, scaler.fit(dense, ()).apply(dense[:5], np.float64), rtol=1e-9, atol=1e-9)
+    counts = np.abs(np.nan_to_num(dense))
+    fitted = UnitRange().fit(csr_matrix(counts), ())
+    assert fitted.keeps_zeros()
+    scaled = fitted.apply_sparse(csr_matrix(counts)).toarray()
+    np.testing.assert_allclose(scaled, fitted.apply(counts, np.float64), rtol=1e-12)
+    np.testing.assert_allclose(scaled.max(0), [1, 1, 1, 0, 1, 1])
+    wide = random_array((2000, 1_000_000), density=1e-5, rng=draw, format="csr")
+    assert Standardise().fit(csr_matrix(wide), ()).scale.shape == (1_000_000,)

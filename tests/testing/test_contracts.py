@@ -47,6 +47,7 @@ from gradwise.optimisers.first_order.schedules import SelfTimed
 from gradwise.optimisers.first_order.sgd import HeavyBall, Sgd
 from gradwise.optimisers.wrappers.clipped import Clipped
 from gradwise.optimisers.wrappers.effective_decay import EffectiveDecay
+from gradwise.optimisers.wrappers.lazy_rows import LazyRows
 from gradwise.optimisers.wrappers.parameter_groups import Grouped, ParameterGroup
 from gradwise.optimisers.wrappers.proximal import Proximal
 from gradwise.optimisers.wrappers.rates_by_kind import RatesByKind
@@ -100,6 +101,7 @@ NEEDED = {
     EffectiveDecay: {"optimiser": Sgd(0.1)},
     ConvolutionalAutoEncoder: {"units": 1, "kernel": 4, "padding": "valid", "dimensions": 1},
     Convolutional: {"channels": (3, 4), "widths": (4,), "dimensions": 1, "dropout": 0.2},
+    LazyRows: {"optimiser": Sgd(0.1)},
     Clipped: {"optimiser": Sgd(0.1)},
     Recurrent: {"units": (4,), "dropout": 0.2},
     Recursive: {"units": 4, "width": 3, "symbols": 2, "dropout": 0.2},

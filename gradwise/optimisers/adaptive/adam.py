@@ -89,6 +89,12 @@ class Adagrad(AbstractOptimiser):
             scale_by_rate(self.learning_rate, self.schedule),
         )
 
+    def acts_elementwise(self) -> bool:
+        return True
+
+    def rests_without_gradient(self) -> bool:
+        return True
+
     def rate(self, state: PyTree) -> Scalar:
         return present_rate(state)
 
@@ -113,6 +119,9 @@ class RmsProp(AbstractOptimiser):
             scale_by_rate(self.learning_rate, self.schedule),
         )
 
+    def acts_elementwise(self) -> bool:
+        return True
+
     def rate(self, state: PyTree) -> Scalar:
         return present_rate(state)
 
@@ -134,6 +143,9 @@ class Adam(AbstractOptimiser):
             optax.scale_by_adam(self.first_moment, self.second_moment, self.epsilon),
             scale_by_rate(self.learning_rate, self.schedule),
         )
+
+    def acts_elementwise(self) -> bool:
+        return True
 
     def rate(self, state: PyTree) -> Scalar:
         return present_rate(state)
@@ -173,6 +185,9 @@ class AdamW(AbstractOptimiser):
         if not isinstance(self.decay_schedule, Constant):
             decay = lambda update: self.decay * self.decay_schedule.factor(update)  # noqa: E731
         return optax.add_decayed_weights(decay, mask=lambda parameters: matching(parameters, self.where))
+
+    def acts_elementwise(self) -> bool:
+        return True
 
     def rate(self, state: PyTree) -> Scalar:
         return present_rate(state)

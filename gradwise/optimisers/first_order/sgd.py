@@ -67,6 +67,12 @@ class Sgd(AbstractOptimiser):
         direction = optax.identity() if is_off(self.smoothing) else smooth(self.smoothing)
         return optax.chain(direction, scale_by_rate(self.learning_rate, self.schedule))
 
+    def acts_elementwise(self) -> bool:
+        return True
+
+    def rests_without_gradient(self) -> bool:
+        return is_off(self.smoothing)
+
     def rate(self, state: PyTree) -> Scalar:
         return present_rate(state)
 
@@ -81,6 +87,9 @@ class HeavyBall(AbstractOptimiser):
     def build(self) -> optax.GradientTransformationExtraArgs:
         return optax.chain(optax.trace(self.momentum), scale_by_rate(self.learning_rate, self.schedule))
 
+    def acts_elementwise(self) -> bool:
+        return True
+
     def rate(self, state: PyTree) -> Scalar:
         return present_rate(state)
 
@@ -94,6 +103,9 @@ class Nesterov(AbstractOptimiser):
 
     def build(self) -> optax.GradientTransformationExtraArgs:
         return optax.chain(optax.trace(self.momentum, nesterov=True), scale_by_rate(self.learning_rate, self.schedule))
+
+    def acts_elementwise(self) -> bool:
+        return True
 
     def rate(self, state: PyTree) -> Scalar:
         return present_rate(state)

@@ -54,6 +54,7 @@ class EffectiveDecay(AbstractOptimiser):
     """
 
     needs_objective = True
+    reads_examples = False
     optimiser: AbstractOptimiser
     coefficient: float = knob(
         0.1,

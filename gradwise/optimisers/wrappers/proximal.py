@@ -58,6 +58,7 @@ class Proximal(AbstractOptimiser):
     """
 
     needs_objective = True
+    reads_examples = False
     optimiser: AbstractOptimiser
     coefficient: float = knob(
         0.1,

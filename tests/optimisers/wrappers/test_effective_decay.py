@@ -222,3 +222,33 @@ def test_it_learns_iris() -> None:
         stopping=Off(epochs=60),
     )
     assert learner.fit(inputs, targets).score(inputs, targets) > 0.9
+
+
+FREQUENT = np.asarray([6, 3, 1])  # examples that hold each input, of 12, evenly spaced; two hold none
+TARGETS = np.asarray([1.0, -2.0, 3.0])
+
+
+@pytest.mark.parametrize(
+    ("reading", "rate", "wanted"),
+    [
+        ("active", 0.2, FREQUENT * TARGETS / (FREQUENT + 2 * 0.5)),
+        ("every", 0.01, FREQUENT * TARGETS / (FREQUENT + 2 * 0.5 * T / FREQUENT)),
+    ],
+)
+def test_the_stationary_weights_of_inputs_of_known_frequency(reading: str, rate: float, wanted: np.ndarray) -> None:
+    """In the prior's reading those of the maximum a posteriori: sum over examples of (w - t)^2 / 2, plus lambda w^2.
+
+    On every update lambda T / n takes the place of lambda, since lambda / n is then applied T times in an epoch.
+    """
+    held = [0, 1, 0, 2, 0, 1, 0, -1, 0, 1, 0, -1]
+    inputs = np.asarray([[float(one == column) for column in range(3)] for one in held])
+    data = Examples(jnp.asarray(inputs, jnp.float32), jnp.asarray(inputs @ TARGETS[:, None], jnp.float32))
+    recipe = gradwise.defaults.regression(
+        model=gradwise.BuiltModel(eqx.nn.Linear(3, 1, use_bias=False, key=jr.key(0))),
+        criterion=NO_PENALTY,
+        batches=Fixed(1),
+        optimiser=EffectiveDecay(Sgd(rate), coefficient=0.5, where="weight", reading=reading),
+    )
+    problem, state = init(recipe, data, data, outputs=1, key=jr.key(0))
+    parameters, _, _ = run(problem, state, 300 * T)
+    np.testing.assert_allclose(parameters.weight[0], wanted, rtol=1e-3 if reading == "active" else 3e-2)
