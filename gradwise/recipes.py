@@ -15,6 +15,8 @@ import dataclasses
 from collections.abc import Collection
 from typing import Any
 
+from .criteria.losses import AbstractLoss, GaussianLoss, SigmoidLoss, SoftmaxLoss
+from .criteria.several_losses import SeveralLosses
 from .data.batches import Reshuffled
 from .data.scaling import kind_of_inputs
 from .models.convolution.augmentation import NoAugmentation, Shift
@@ -39,6 +41,16 @@ AUGMENTATION = "model.augmentation"  # a part that a search exchanges
 _LARGE = 64  # pixels along a side, from which the filters of a stage move by two: memory grows with the area
 _EXAMPLES = 600_000  # that a run visits, within these epochs
 _FEWEST, _MOST = 10.0, 100.0
+
+# Of tables, by the kind of the task (`docs/tables.md`).
+TABLE_RATES = {"classes": 0.025, "labels": 0.025, "numbers": 0.12, "several": 0.025}
+
+TABLE_LOSSES: dict[str, AbstractLoss] = {
+    "classes": SoftmaxLoss(label_smoothing=0.1),
+    "labels": SigmoidLoss(),
+    "numbers": GaussianLoss(),
+    "several": SeveralLosses(classes=SoftmaxLoss(label_smoothing=0.1)),
+}
 
 
 @dataclasses.dataclass(frozen=True)

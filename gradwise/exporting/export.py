@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ..runtime.errors import RequestError, WorkError
 from ..runtime.files import write_whole
+from ..specs.dataset import refuse_several
 from ..training.predictor import AbstractPredictor, reads_sequences
 from .numpy_module import numpy_module
 from .onnx_model import onnx_model
@@ -29,6 +30,7 @@ def export_model(predictor: AbstractPredictor, path: str | Path) -> Path:
         raise RequestError(f"cannot export to {path.name}: the suffix must be {', '.join(FORMATS)}.")
     if reads_sequences(predictor):
         raise RequestError("a model of sequences cannot be exported: use `model.save`, and `gw.load` to predict.")
+    refuse_several(predictor.task, "an exported model")
     content = FORMATS[path.suffix.lower()](predictor)
     try:
         write_whole(path, content)

@@ -16,7 +16,7 @@ _NAMES = {
         "Batch Scores AbstractSplit AbstractScaler AbstractBatches AbstractModel AbstractCriterion AbstractOptimiser "
         "AbstractStopping"
     ),
-    "specs.dataset": "Dataset Column InputLayout Classes Labels Numbers Inputs",
+    "specs.dataset": "Dataset Column InputLayout Classes Labels Numbers Inputs Several",
     "specs.fitted_scaler": "FittedScaler",
     "specs.flax_models": "LinenNetwork LinenModel NnxNetwork NnxModel",
     "specs.knobs": "Spec knob switch",
@@ -103,6 +103,7 @@ _NAMES = {
     "criteria.hidden_units": "HiddenUnits",
     "criteria.linear_probe": "AbstractProbe Ridge Logistic Probed",
     "criteria.losses": "AbstractLoss SoftmaxLoss SigmoidLoss GaussianLoss",
+    "criteria.several_losses": "SeveralLosses",
     "criteria.mean_field": "MeanFieldDivergence",
     "criteria.penalties": "AbstractRegulariser AbstractPenalty L2 L1",
     "criteria.reconstruction": (

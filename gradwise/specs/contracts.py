@@ -147,6 +147,10 @@ class AbstractCriterion(Spec):
                 f"{task.kind}. Subclass `AbstractCriterion` and give it both, or use `Supervised(loss=...)`."
             )
 
+    def for_targets(self, task: Task, targets: np.ndarray) -> "AbstractCriterion":
+        """The criterion for this task, whose training targets these are; itself if it needs to know neither."""
+        return self
+
     def check_network(self, network: PyTree) -> None:
         """Raises if it cannot train this network, and names a model that it can (`require_methods`)."""
 

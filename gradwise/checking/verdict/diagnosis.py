@@ -121,6 +121,8 @@ def read_course(history: dict[str, list[Any]]) -> Course:
 def chance_of(record: Fit) -> float:
     """The test error of the best constant prediction, if the record has it."""
     evidence, metric = record.evidence, record.metric
+    if record.task == "several":
+        return 1.0 if metric == "relative_error" else math.nan
     if record.task == "classes" and evidence.classes.confusion:
         counts = np.asarray(evidence.classes.confusion).sum(1)
         shares = counts[counts > 0] / max(1, counts.sum())

@@ -155,16 +155,17 @@ def _number(value: Any, whole: bool) -> float | int | None:
     return int(number) if number.is_integer() else None
 
 
-def _several(assignment: Assignment) -> tuple[Any, ...]:
-    """Whole numbers separated by commas."""
+def _several(assignment: Assignment, whole: bool) -> tuple[Any, ...]:
+    """Numbers separated by commas."""
     value = assignment.value
     items = value if isinstance(value, list) else [value]
     if isinstance(value, str):
         bare = value.strip("()[] ")
         items = [] if bare.lower() in {"", "none"} else [item for item in bare.split(",") if item.strip()]
-    numbers = tuple(_number(item, whole=True) for item in items)
+    numbers = tuple(_number(item, whole) for item in items)
     if None in numbers:
-        raise assignment.refuse(f"expected whole numbers separated by commas, such as 256,256; got {value!r}.")
+        wanted = "whole numbers separated by commas, such as 256,256" if whole else "numbers separated by commas"
+        raise assignment.refuse(f"expected {wanted}; got {value!r}.")
     return numbers
 
 
@@ -182,7 +183,7 @@ def _value(assignment: Assignment, declaration: Declaration) -> Any:
             raise assignment.refuse(f"expected true or false; got {value!r}.")
         return word in _TRUE
     if declaration.static and isinstance(default, tuple):
-        return _several(assignment)
+        return _several(assignment, whole=not any(isinstance(one, float) for one in default))
     if declaration.static and isinstance(default, str):
         if not isinstance(value, str):
             raise assignment.refuse(f"expected text; got {value!r}.")
