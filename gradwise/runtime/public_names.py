@@ -100,6 +100,7 @@ _NAMES = {
         "AbstractDivergence ContrastiveDivergence PersistentDivergence FastPersistentDivergence JointDivergence"
     ),
     "criteria.corruption": "AbstractCorruption Clean Masking GaussianNoise SaltAndPepper",
+    "criteria.embedding.embed_neighbours": "EmbedNeighbours",
     "criteria.hidden_units": "HiddenUnits",
     "criteria.linear_probe": "AbstractProbe Ridge Logistic Probed",
     "criteria.losses": "AbstractLoss SoftmaxLoss SigmoidLoss GaussianLoss",

@@ -50,7 +50,7 @@ def refuse_unlabelled(criterion: AbstractCriterion | None, dataset: Dataset) -> 
             f"the target is missing in {(~known).sum()} of {len(known)} rows, first in data row "
             f"{np.argmin(known) + 1}: "
             f"{name} needs one for each. Leave those rows out, or learn from their inputs: --pretrain denoising:100x2"
-            + (", or criterion `SemiSupervised`." if dataset.task.kind != "several" else ".")
+            + (", or criterion `SemiSupervised` or `EmbedNeighbours`." if dataset.task.kind != "several" else ".")
         )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ...criteria.embedding.embed_neighbours import EmbedNeighbours
 from ...criteria.penalties import L2
 from ...criteria.semi_supervised import SemiSupervised
 from ...evaluation.metrics import COUNTED, HIGHER_IS_BETTER
@@ -176,7 +177,7 @@ def present_of(record: Fit) -> Present:
         decay=float(known.get(decay, 0.0)),
         pretrained=isinstance(recipe.model, Pretrained),
         early_stopping=not isinstance(recipe.stopping, Off),
-        unlabelled_term=isinstance(recipe.criterion, SemiSupervised),
+        unlabelled_term=isinstance(recipe.criterion, SemiSupervised | EmbedNeighbours),
     )
 
 
