@@ -1,7 +1,7 @@
 """Semi-supervised embedding (row G4): neighbours lie close together in some layer, whether they have labels or not.
 
     EmbedNeighbours()                                                    at the output
-    EmbedNeighbours(layer="layers.1", coefficient=0.3, neighbours=5)     at a hidden layer
+    EmbedNeighbours(layer="layers.1", coefficient=0.02, neighbours=5)    at a hidden layer
     defaults.classification(criterion=EmbedNeighbours())
 
 With f the output or the activations of a layer, after Weston, Ratle and Collobert (2008),
@@ -54,7 +54,7 @@ class EmbedNeighbours(AbstractCriterion):
     learns_from = "both"
     supervised: Supervised = Supervised(SoftmaxLoss())
     coefficient: float = knob(
-        1.0,
+        0.1,
         allowed="[0, inf)",
         prior=LogUniform(1e-2, 10.0),
         row="G4",
@@ -63,9 +63,9 @@ class EmbedNeighbours(AbstractCriterion):
         about="the weight of the pairs relative to the mean loss of the labelled examples",
     )
     margin: float = knob(
-        1.0,
+        10.0,
         allowed="(0, inf)",
-        prior=LogUniform(0.1, 10.0),
+        prior=LogUniform(0.1, 30.0),
         row="G4",
         kind="model",
         about="the distance beyond which examples that are no neighbours are left alone",
@@ -85,7 +85,7 @@ class EmbedNeighbours(AbstractCriterion):
         about='what is embedded: "output", or the name of a hidden layer such as "layers.0"',
     )
     labelled: int = switch(
-        32,
+        100,
         allowed="[1, inf)",
         prior=LogInteger(8, 256),
         row="G4",
@@ -103,6 +103,8 @@ class EmbedNeighbours(AbstractCriterion):
     # --- what an update sees beside its batch
 
     def begin(self, model: PyTree, inputs: Float[Array, "n ..."], *, key: Key[Array, ""]) -> PyTree:
+        if is_off(self.coefficient):
+            return jnp.zeros((inputs.shape[0], 1), jnp.int32)
         return nearest_neighbours(inputs, self.neighbours)
 
     def beside(self, batch: Batch, train: Examples, *, key: Key[Array, ""]) -> Int[Array, " rows"]:
@@ -139,16 +141,16 @@ class EmbedNeighbours(AbstractCriterion):
             total, terms = self.supervised(model, alone, key=ours)
             return total, {**terms, "loss": known * terms["loss"], "score": known * terms["score"]}
         total, _ = self.supervised(model, self._labelled_of(other, batch), key=ours)
-        slots = batch.rows.shape[0]  # type: ignore[union-attr]
-        inputs = jnp.concatenate([batch.inputs, other.inputs[self.labelled :]])
+        paired = not is_off(self.coefficient)
+        inputs = jnp.concatenate([batch.inputs, other.inputs[self.labelled :]]) if paired else batch.inputs
         outputs, embedded = self._embedded(model, inputs, theirs)
         loss = self.supervised.loss if batch.update is None else self.supervised.loss.at(batch.update)
-        outputs = outputs[:slots]
+        outputs = outputs[: batch.present.shape[0]]
         terms = {
             "loss": known * jax.vmap(loss.of_members)(outputs, own.targets),
             "score": known * jax.vmap(loss.score)(outputs if outputs.ndim == 2 else outputs.mean(1), own.targets),
         }
-        if is_off(self.coefficient):
+        if not paired:
             return total, terms
         assert other.rows is not None, "rows of the training set"
         return total + self.coefficient * self._pairs(embedded, batch, other.rows[self.labelled :]), terms

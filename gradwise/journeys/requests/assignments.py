@@ -14,6 +14,7 @@ repeated name may be left out if the path stays unambiguous, and so may any othe
 `SharedWeights`); a penalty may be named by its class instead of its index (`criterion.penalties.l2.coefficient`).
 """
 
+import contextlib
 import dataclasses
 import importlib
 import inspect
@@ -339,7 +340,10 @@ def value_of_word(recipe: Recipe, path: str, word: str, source: str) -> Any:
 
 def _next_part(recipe: Recipe, waiting: list[Assignment]) -> tuple[Assignment, str] | None:
     """The outermost assignment that replaces a part of the current recipe."""
-    found = [(item, _find(recipe, item)) for item in waiting]
+    found = []
+    for item in waiting:
+        with contextlib.suppress(RequestError):  # ambiguous in the parts that are there, perhaps not in those to come
+            found.append((item, _find(recipe, item)))
     exchanges = [(item, place[0]) for item, place in found if place is not None and place[1] is None]
     return min(exchanges, key=lambda exchange: exchange[1].count("."), default=None)
 
