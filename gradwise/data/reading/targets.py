@@ -6,7 +6,7 @@
 | one | anything else that is a number | numbers |
 | several | all 0 or 1 | labels |
 | several | numbers | numbers |
-| several | some of them words, booleans or 0 and 1, beside others | several: those are classes, the others numbers |
+| several | some of them words or booleans | several: those and whole 0 and 1 are classes, the others numbers |
 
 `--task` overrides the table. Integer targets in an array file mean classes, however many there are. A row with a
 missing target is kept, unlabelled: the class -1, or NaN. Only some criteria can learn from it; the others raise. Of
@@ -127,7 +127,7 @@ def _default_task(targets: Sequence[Target], integers_are_classes: bool) -> str:
     if len(targets) > 1:
         if all(target.is_binary for target in targets):
             return "labels"
-        return "several" if any(map(_is_class, targets)) else "numbers"
+        return "several" if any(target.values.dtype.kind in "UOb" for target in targets) else "numbers"
     kind = targets[0].values.dtype.kind
     few = integers_are_classes or len(targets[0].values) <= FEW_VALUES
     return "classes" if kind in "UOb" or (kind in "iu" and few) else "numbers"

@@ -170,8 +170,10 @@ def test_several_kinds_of_targets_stand_side_by_side(files: list[str]) -> None:
 @pytest.mark.parametrize(
     ("columns", "kinds"),
     [
-        ([[1.5, 2.5, 3.5], [0, 1, 1]], ["numbers", "classes"]),
-        ([[1.5, 2.5, 3.5], [0.0, 1.0, 1.0]], "numbers"),  # written with a decimal point, so measured
+        ([[1.5, 2.5, 3.5], [False, True, True]], ["numbers", "classes"]),
+        ([[1.5, 2.5, 3.5], [0, 1, 1]], "numbers"),
+        ([["a", "b", "a"], [0, 1, 1]], ["classes", "classes"]),
+        ([["a", "b", "a"], [0.0, 1.0, 1.0]], ["classes", "numbers"]),  # written with a decimal point, so measured
         ([[1.5, 2.5, 3.5], [3, 4, 5]], "numbers"),
         ([[0, 1, 1], [True, False, True]], "labels"),
         ([["a", "b", "a"], [3, 4, 5]], ["classes", "numbers"]),
