@@ -5,7 +5,7 @@
     gradwise.defaults.pictures("classes", rows=60_000)       the recipe for pictures of 16 x 16 pixels or more
     gradwise.defaults.classification()                       the recipe for small images, sparse rows, your own networks
 
-Any part can be exchanged by name; the reasons, with numbers, are in `docs/design.md`:
+Any part can be exchanged by name (reasons and numbers: `docs/design.md`):
 
     gradwise.defaults.classification(model=Mlp(widths=(500,)), optimiser=Sgd(learning_rate=0.03))
 """
@@ -16,6 +16,7 @@ from typing import Any
 
 from . import recipes
 from .criteria.losses import AbstractLoss, GaussianLoss, SigmoidLoss, SoftmaxLoss
+from .criteria.several_losses import SeveralLosses
 from .criteria.supervised import Supervised
 from .data.batches import Reshuffled
 from .data.category_scaling import Categories
@@ -66,6 +67,11 @@ def multilabel(**parts: Any) -> Recipe:
     return _recipe(SigmoidLoss(), parts)
 
 
+def multitask(**parts: Any) -> Recipe:
+    """Several targets of different kinds for each example (row G7)."""
+    return _recipe(SeveralLosses(), parts)
+
+
 def regression(**parts: Any) -> Recipe:
     """One or several numbers for each example."""
     return _recipe(GaussianLoss(), parts)
@@ -74,19 +80,16 @@ def regression(**parts: Any) -> Recipe:
 # On a small table half the width and, for classes, half the epochs make the same error; of numbers without noise the
 # second half of the epochs takes off a third (`docs/tables.md`).
 SMALL_TABLE_ROWS = 1000
-_TABLE_RATES = {"classes": 0.025, "labels": 0.025, "numbers": 0.12}
 
 
 def table(kind: str, rows: int | None = None, **parts: Any) -> Recipe:
-    """A table of numbers and categories, by the kind of its task ("classes", "labels", "numbers") and its size.
+    """A table of numbers and categories, by the kind of its task and its size.
 
-    After RealMLP (Holzmueller, Grinsztajn and Steinwart 2024): embedded inputs, weights parametrised so that one rate
+    After RealMLP (Holzmueller, Grinsztajn, Steinwart 2024): embedded inputs, weights parametrised so that one rate
     suits every width, and a rate that rises and falls four times in a run of fixed length. The latest network that is
     not significantly worse than the best is kept.
     """
-    numbers = kind == "numbers"
-    small = rows is not None and rows < SMALL_TABLE_ROWS
-    loss = {"classes": SoftmaxLoss(label_smoothing=0.1), "labels": SigmoidLoss(), "numbers": GaussianLoss()}[kind]
+    numbers, small = kind == "numbers", rows is not None and rows < SMALL_TABLE_ROWS
     network = Mlp(
         widths=(128 if small else 256,) * 3,
         activation=Parametric(Mish() if numbers else Selu()),
@@ -96,7 +99,7 @@ def table(kind: str, rows: int | None = None, **parts: Any) -> Recipe:
         parametrisation="ntk",
     )
     adam = AdamW(
-        _TABLE_RATES[kind],
+        recipes.TABLE_RATES[kind],
         decay=0.02,
         second_moment=0.95,
         schedule=RepeatedCosine(),
@@ -110,7 +113,7 @@ def table(kind: str, rows: int | None = None, **parts: Any) -> Recipe:
         "optimiser": RatesByKind(adam),
         "stopping": Off(epochs=epochs, keep="best", significance=0.07, spacing=1.0, least_examples=1, every_epochs=1.0),
     }
-    return _recipe(loss, {**chosen, **parts})
+    return _recipe(recipes.TABLE_LOSSES[kind], {**chosen, **parts})
 
 
 def pictures(kind: str, rows: int, sides: tuple[int, ...] = (), **parts: Any) -> Recipe:
@@ -134,8 +137,9 @@ def texts(kind: str, rows: int, **parts: Any) -> Recipe:
 
 
 def of_kind(kind: str, **parts: Any) -> Recipe:
-    """The general recipe by the kind of the task: "classes", "labels" or "numbers"."""
-    return {"classes": classification, "labels": multilabel, "numbers": regression}[kind](**parts)
+    """The general recipe by the kind of the task."""
+    makers = {"classes": classification, "labels": multilabel, "numbers": regression, "several": multitask}
+    return makers[kind](**parts)
 
 
 def of_form(kind: str, form: recipes.InputForm, **parts: Any) -> Recipe:

@@ -16,6 +16,8 @@ import dataclasses
 from collections.abc import Collection
 from typing import Any
 
+from .criteria.losses import AbstractLoss, GaussianLoss, SigmoidLoss, SoftmaxLoss
+from .criteria.several_losses import SeveralLosses
 from .data.batches import Reshuffled
 from .data.category_scaling import Categories
 from .data.input_kind import kind_of_inputs
@@ -46,6 +48,16 @@ _LARGE = 64  # pixels along a side, from which the filters of a stage move by tw
 _TEXTS = 100_000  # rows with text that a run visits
 _EXAMPLES = 600_000  # that a run visits, within these epochs
 _FEWEST, _MOST = 10.0, 100.0
+
+# Of tables, by the kind of the task (`docs/tables.md`).
+TABLE_RATES = {"classes": 0.025, "labels": 0.025, "numbers": 0.12, "several": 0.025}
+
+TABLE_LOSSES: dict[str, AbstractLoss] = {
+    "classes": SoftmaxLoss(label_smoothing=0.1),
+    "labels": SigmoidLoss(),
+    "numbers": GaussianLoss(),
+    "several": SeveralLosses(classes=SoftmaxLoss(label_smoothing=0.1)),
+}
 
 
 @dataclasses.dataclass(frozen=True)

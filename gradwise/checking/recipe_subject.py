@@ -4,7 +4,7 @@ prepared = prepare_recipe(recipe, dataset, key=key)
 prepared.subject.value(prepared.subject.parameters, prepared.subject.batch, key)
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax.numpy as jnp
@@ -56,6 +56,7 @@ def prepare_recipe(recipe: Recipe, dataset: Dataset, *, key: Key[Array, ""]) -> 
     refuse_unlabelled(criterion, dataset)
     criterion.check_task(dataset.task)
     train, valid, test = split_labelled(recipe.split, criterion, dataset, key=keys.named(key, "split"))
+    recipe = replace(recipe, criterion=criterion.for_targets(train.task, train.targets))
     scaler = recipe.scaler.fit(train.inputs, train.columns)
     units = target_units(train)
     placed = [None if part is None else place_examples(part, scaler, units, None) for part in (train, valid, test)]

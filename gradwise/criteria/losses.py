@@ -5,6 +5,7 @@
 | `SoftmaxLoss` | multinomial | the index of a class |
 | `SigmoidLoss` | independent binomials | k labels, each 0 or 1 |
 | `GaussianLoss` | normal, linear outputs | k numbers |
+| `SeveralLosses` | those of several tasks side by side (`several_losses.py`) | what each of them takes |
 """
 
 import abc
@@ -13,8 +14,10 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int, Scalar
 
+from ..specs.dataset import Task
 from ..specs.knobs import Spec, is_off, knob, switch
 from ..specs.priors import Choice, Uniform, ZeroOr
 from ..specs.schedules import AbstractSchedule, Constant
@@ -51,6 +54,10 @@ class AbstractLoss(Spec):
     def margin(self, output: Float[Array, " k"], target: Array) -> Scalar:
         """By how much the output favours the target over anything else, above 0 where it is right; NaN for numbers."""
         return jnp.asarray(jnp.nan, output.dtype)
+
+    def for_targets(self, task: Task, targets: np.ndarray) -> "AbstractLoss":
+        """The loss for this task, whose training targets these are; itself if it needs to know neither."""
+        return self
 
     def at(self, update: Int[Array, ""]) -> "AbstractLoss":
         """The loss at this update; itself if it does not change over a run."""

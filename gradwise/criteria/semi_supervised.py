@@ -102,6 +102,10 @@ class SemiSupervised(AbstractCriterion):
         return self.supervised.link(output)
 
     def check_task(self, task: Task) -> None:
+        if task.kind == "several":
+            raise RequestError(
+                f"`SemiSupervised` learns one task, but the targets hold {len(task.names)}: name one with --target."
+            )
         self.supervised.check_task(task)
 
     def check_inputs(self, inputs: Float[Array, "n ..."]) -> None:

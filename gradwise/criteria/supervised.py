@@ -13,11 +13,13 @@ the optimum does not move with B (row D2). In a stream, T is the number of examp
 activations belong to examples: they are averaged over the slots, as losses are.
 """
 
+import dataclasses
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Float, Key, PyTree, Scalar
 
 from ..runtime.errors import RequestError
@@ -107,6 +109,10 @@ class Supervised(AbstractCriterion):
 
     def link(self, output: Float[Array, " k"]) -> Float[Array, " k"]:
         return self.loss.link(output)
+
+    def for_targets(self, task: Task, targets: np.ndarray) -> "Supervised":
+        loss = self.loss.for_targets(task, targets)
+        return self if loss is self.loss else dataclasses.replace(self, loss=loss)
 
     def check_task(self, task: Task) -> None:
         if self.loss.task() != task.kind:

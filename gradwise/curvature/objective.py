@@ -26,6 +26,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Int, Key, PyTree, Scalar
 
+from ..runtime import keys
 from ..runtime.errors import RequestError
 from ..specs.contracts import AbstractBatches, AbstractCriterion, Batch
 from ..specs.dataset import UNLABELLED, InputLayout
@@ -117,6 +118,10 @@ class Objective(eqx.Module):
     def terms(self, parameters: PyTree) -> tuple[Scalar, dict[str, Array]]:
         """The criterion, and its terms by name."""
         batch = dataclasses.replace(self.batch, update=self.update)
+        further = self.criterion.beside(batch, self.train, key=keys.named(self.noise, "beside"))
+        if further is not None:
+            beside = gather(self.train, further, jnp.ones(further.shape[0]))
+            batch = dataclasses.replace(batch, beside=beside)
         return self.criterion(self.model(parameters), batch, key=self.noise)
 
     def __call__(self, parameters: PyTree) -> Scalar:

@@ -28,7 +28,7 @@ import numpy as np
 
 from ..records.evidence.fit_evidence import Baseline
 from ..runtime.memory import row_blocks
-from ..specs.dataset import Dataset, Task, text_places
+from ..specs.dataset import Dataset, Piece, Several, Task, is_labelled, text_places
 from ..specs.sequences import as_rows
 from .metrics import gain_interval, measure
 
@@ -135,6 +135,14 @@ def _fitted(learner: Any, inputs: Any, targets: np.ndarray, weights: Any, width:
     return probabilities
 
 
+def _learn_piece(make: Any, data: Dataset, piece: Piece, inputs: Any, weights: Any) -> Predict:
+    """What predicts one of several targets, learned from the rows that have it."""
+    targets = piece.of(data.targets)
+    known = np.flatnonzero(is_labelled(targets, piece.task))
+    some = replace(data.take(known), targets=targets[known], task=piece.task)
+    return _learn(make, some, inputs[known], None if weights is None else weights[known])
+
+
 def _learn(make: Any, data: Dataset, inputs: Any, weights: Any) -> Predict:
     """What predicts as the network does: `make(classifies)` gives a new learner."""
     task, targets = data.task, data.targets
@@ -143,6 +151,9 @@ def _learn(make: Any, data: Dataset, inputs: Any, weights: Any) -> Predict:
     if task.kind == "labels":
         several = [_fitted(make(True), inputs, one, weights, 2) for one in (targets > 0.5).astype(int).T]
         return lambda new: np.hstack([predict(new)[:, 1:] for predict in several])
+    if isinstance(task, Several):
+        learned = [_learn_piece(make, data, piece, inputs, weights) for piece in task.pieces]
+        return lambda new: np.hstack([predict(new) for predict in learned])
     each = [_fitted(make(False), inputs, one, weights, 0) for one in targets.T]
     return lambda new: np.hstack([predict(new) for predict in each])
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from ..records.evidence.example_record import ExampleRecord
 from ..records.finding import Finding
-from ..specs.dataset import Classes, Task, is_labelled
+from ..specs.dataset import Classes, Several, Task, is_labelled
 from ..specs.recipe import Recipe
 from ..tracing.example_accounts import Account, Accounts
 
@@ -53,8 +53,22 @@ def why_not_kept(recipe: Recipe, task: Task, training: int, validation: int) -> 
     return ""
 
 
+def _named_pieces(task: Several, values: np.ndarray, name: str) -> dict[str, np.ndarray]:
+    """Those of each task; a class that is missing is an empty word."""
+    found: dict[str, np.ndarray] = {}
+    for piece in task.pieces:
+        own = piece.of(values) if name == "target" else values[:, piece.outputs]
+        columns = _named(piece.task, np.maximum(own, 0) if isinstance(piece.task, Classes) else own, name)
+        if isinstance(piece.task, Classes) and name == "target":
+            columns = {name: np.where(own < 0, "", columns[name].astype(str))}
+        found |= {one if one != name else f"{name}_{piece.name}": column for one, column in columns.items()}
+    return found
+
+
 def _named(task: Task, values: np.ndarray, name: str) -> dict[str, np.ndarray]:
     """Targets or predictions as columns, in the user's terms."""
+    if isinstance(task, Several):
+        return _named_pieces(task, values, name)
     if isinstance(task, Classes):
         labels = np.asarray(task.labels)
         labels = labels.astype(str) if labels.dtype == object else labels

@@ -5,7 +5,12 @@
 | classes | error_rate, accuracy, f1_macro, log_loss, auc, balanced_error_rate, ... (see `METRICS`) |
 | labels | error_rate and accuracy (of the labels one by one), subset_error_rate, f1_macro, log_loss, auc, ... |
 | numbers | rmse, mae, r2 |
+| several | relative_error, and those of each target, such as price.rmse and colour.error_rate |
 | inputs | what the criterion measures; the first chooses |
+
+relative_error is the mean over the targets of their error relative to that of the best constant for the same rows: the
+error rate relative to that of the most frequent class (of labels one by one), the RMSE relative to the deviation. It is
+0 for a model that is always right, and 1 for one that knows nothing.
 
 f1_macro, precision_macro, recall_macro, auc and average_precision are plain means over all classes or labels, each
 against the rest, also of two classes: neither is "the positive one". (Both have the same AUC.) A class without examples
@@ -25,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from ..runtime.errors import RequestError, nearest
-from ..specs.dataset import Task
+from ..specs.dataset import Several, Task, is_labelled
 from .threshold_curves import Ranking, ratio
 
 # The first is the default, and the first few are those that people look for; the terminal shows no others unasked.
@@ -36,6 +41,7 @@ METRICS = {
     ),
     "labels": ("error_rate", "subset_error_rate", "f1_macro", "log_loss", "auc", "accuracy", "average_precision"),
     "numbers": ("rmse", "mae", "r2"),
+    "several": ("relative_error",),
 }
 SHOWN_METRICS = 5
 HIGHER_IS_BETTER = frozenset(
@@ -206,11 +212,60 @@ class _NumberResults:
         return float(explained.mean())
 
 
+class _SeveralResults:
+    """The metrics of several tasks: `relative_error`, and those of each by its name and theirs."""
+
+    def __init__(self, task: Several, predictions: np.ndarray, targets: np.ndarray):
+        self._pieces = []
+        for piece in task.pieces:
+            own = piece.of(targets)
+            known = is_labelled(own, piece.task)
+            results = _RESULTS[piece.task.kind](predictions[known, piece.outputs], own[known])
+            self._pieces.append((piece, known, results, own[known]))
+
+    def _relative(self, kind: str, results: Any, targets: np.ndarray, weights: np.ndarray) -> float:
+        """The error relative to that of the best constant; not a number where that makes none."""
+        if not weights.sum() > 0:
+            return math.nan
+        if kind == "numbers":
+            explained = results.r2(weights)
+            return math.sqrt(max(0.0, 1.0 - explained)) if math.isfinite(explained) else math.nan
+        hits = np.eye(int(targets.max()) + 1)[targets] if kind == "classes" else targets
+        shares = np.average(hits, axis=0, weights=weights)
+        constant = 1.0 - shares.max() if kind == "classes" else float(np.minimum(shares, 1.0 - shares).mean())
+        return float(results.error_rate(weights) / constant) if constant > 0 else math.nan
+
+    def relative_error(self, weights: np.ndarray) -> float:
+        return _mean_finite(
+            [self._relative(piece.task.kind, found, own, weights[known]) for piece, known, found, own in self._pieces]
+        )
+
+    def __getattr__(self, name: str) -> Callable[[np.ndarray], float]:
+        """The metric of one target: `price.rmse`."""
+        target, _, metric = name.rpartition(".")
+        for piece, known, results, _ in self._pieces if target else ():
+            if piece.name == target:
+                method = getattr(results, metric)
+                return lambda weights: method(weights[known]) if weights[known].sum() > 0 else math.nan
+        raise AttributeError(name)
+
+
 _RESULTS: dict[str, Any] = {"classes": _ClassResults, "labels": _LabelResults, "numbers": _NumberResults}
 
 
 def _results(task: Task, predictions: np.ndarray, targets: np.ndarray) -> Any:
-    return _RESULTS[task.kind](np.asarray(predictions, np.float64), np.asarray(targets))
+    predictions, targets = np.asarray(predictions, np.float64), np.asarray(targets)
+    if isinstance(task, Several):
+        return _SeveralResults(task, predictions, targets)
+    return _RESULTS[task.kind](predictions, targets)
+
+
+def metrics_of(task: Task) -> tuple[str, ...]:
+    """The names of all metrics of a task, the default first; of several tasks then the default of each."""
+    each = task.pieces if isinstance(task, Several) else ()
+    usual = [f"{one.name}.{METRICS[one.task.kind][0]}" for one in each]
+    every = [f"{one.name}.{name}" for one in each for name in METRICS[one.task.kind]]
+    return tuple(dict.fromkeys((*METRICS[task.kind], *usual, *every)))
 
 
 def measure(
@@ -224,7 +279,7 @@ def measure(
 
     Predictions (n, k) are probabilities for classes and labels, numbers otherwise.
     """
-    names = METRICS[task.kind] if names is None else names
+    names = metrics_of(task) if names is None else names
     if len(targets) == 0:
         return dict.fromkeys(names, math.nan)
     weights = np.ones(len(targets)) if weights is None else np.asarray(weights, dtype=np.float64)

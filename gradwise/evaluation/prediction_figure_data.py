@@ -17,7 +17,7 @@ from ..records.evidence.fit_evidence import (
     ReliabilityBins,
     ResidualQuantile,
 )
-from ..specs.dataset import Classes, Labels, Task
+from ..specs.dataset import Classes, Labels, Several, Task
 from .metrics import wilson
 from .threshold_curves import gather_curves
 
@@ -122,6 +122,8 @@ def gather_evidence(
     `weights` count in the areas under curves as they do in the metrics; what is a count of examples stays one.
     """
     places = np.arange(len(targets)) if rows is None else rows
+    if isinstance(task, Several):
+        return FitEvidence()  # the metrics of each target stand in the record
     if isinstance(task, Labels):
         curves = gather_curves(task.names, targets > 0.5, after, weights)
         return FitEvidence(labels=_of_labels(task, after, targets), thresholds=curves)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..runtime.errors import RequestError, WorkError
 from ..runtime.files import write_whole
-from ..specs.dataset import text_places
+from ..specs.dataset import refuse_several, text_places
 from ..training.predictor import AbstractPredictor, reads_sequences
 from .numpy_module import numpy_module
 from .onnx_model import onnx_model
@@ -32,6 +32,7 @@ def export_model(predictor: AbstractPredictor, path: str | Path) -> Path:
         raise RequestError("a model of sequences cannot be exported: use `model.save`, and `gw.load` to predict.")
     if text_places(predictor.columns):
         raise RequestError("a model of texts cannot be exported: use `model.save`, and `gw.load` to predict.")
+    refuse_several(predictor.task, "an exported model")
     content = FORMATS[path.suffix.lower()](predictor)
     try:
         write_whole(path, content)

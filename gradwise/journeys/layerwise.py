@@ -26,7 +26,7 @@ from ..runtime.errors import RequestError
 from ..runtime.files import write_whole
 from ..searching.layerwise.algorithm import draw_settings, layerwise, trainings_of
 from ..searching.layerwise.record import record_of
-from ..specs.dataset import Dataset
+from ..specs.dataset import Dataset, refuse_several
 from ..training.checkpoint import digest
 from .data_and_recipe import follow_request, read_requested, start_device
 from .fit import publish_run
@@ -150,6 +150,7 @@ def _read(options: SearchRequest, progress: AbstractProgress) -> tuple[Layerwise
     dataset = read_requested(options)
     if dataset.task.kind == "inputs":
         raise RequestError("layerwise scores layers by a target, but the data have none: name it with --target.")
+    refuse_several(dataset.task, "a search")
     return plan, folder, dataset
 
 

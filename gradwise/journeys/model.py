@@ -26,13 +26,13 @@ import numpy as np
 from ..data.reading.columns import fields_of, fields_of_frame
 from ..data.reading.new_rows import Rows, read_rows
 from ..data.reading.targets import of_field, under
-from ..evaluation.metrics import measure
+from ..evaluation.metrics import METRICS, measure
 from ..records.evidence.example_record import examples_frame
 from ..records.fit import Fit
 from ..records.study import Study
 from ..runtime import compilation
 from ..runtime.errors import RequestError, WorkError
-from ..specs.dataset import Classes, is_labelled
+from ..specs.dataset import Classes, Several, is_labelled
 from ..training.model_files import MODEL, load_predictor, load_used_rows
 from ..training.predictor import AbstractPredictor, reads_sequences, reads_trees
 from .folders.run_folder import claim, publish_files, write_run
@@ -56,6 +56,17 @@ class Model(Shown):
             return self.record.test
         found = self.record.estimates.test
         return math.nan if found is None else found
+
+    @property
+    def tests(self) -> dict[str, dict[str, float]]:
+        """Every metric on the test set by the name of its target, where there are several kinds of targets."""
+        task = self.predictor.task
+        if not isinstance(self.record, Fit) or not isinstance(task, Several):
+            return {}
+        measured = self.record.metrics["test"]
+        return {
+            one.name: {name: measured[f"{one.name}.{name}"] for name in METRICS[one.task.kind]} for one in task.pieces
+        }
 
     @property
     def test_interval(self) -> tuple[float, float]:
@@ -124,28 +135,42 @@ class Model(Shown):
             )
         return read
 
-    def _named(self, predictions: np.ndarray) -> np.ndarray:
+    def _named(self, predictions: np.ndarray, task: Any) -> Any:
         """What a user calls the predictions: labels of classes, 0 or 1 for labels, numbers as they are."""
-        task = self.predictor.task
+        if isinstance(task, Several):
+            import pandas as pd
+
+            pieces = {one.task.names: self._named(predictions[:, one.outputs], one.task) for one in task.pieces}
+            columns = {names: np.reshape(own, (len(predictions), -1)) for names, own in pieces.items()}
+            return pd.DataFrame({n: own[:, k] for names, own in columns.items() for k, n in enumerate(names)})
         if isinstance(task, Classes):
             return np.asarray(task.labels)[predictions.argmax(1)]
         if task.kind == "labels":
             return (predictions > 0.5).astype(int)
         return predictions[:, 0] if task.kind == "numbers" and predictions.shape[1] == 1 else predictions
 
-    def predict(self, rows: Any) -> np.ndarray:
-        """A class or number for each row, 0 or 1 for each label, or the features of a learner without a target."""
-        return self._named(self.predictor.predict(self._rows(rows).inputs))
+    def predict(self, rows: Any) -> Any:
+        """A class or number for each row, 0 or 1 for each label, or the features of a learner without a target.
 
-    def predict_proba(self, rows: Any) -> np.ndarray:
-        """The probability of each class or label, in the order of `classes`."""
+        An array; of several kinds of targets a data frame, with a column for each.
+        """
+        return self._named(self.predictor.predict(self._rows(rows).inputs), self.predictor.task)
+
+    def predict_proba(self, rows: Any) -> Any:
+        """The probability of each class or label, in the order of `classes`.
+
+        An array; of several kinds of targets a dictionary of them, by the name of each target that holds classes.
+        """
+        if isinstance(task := self.predictor.task, Several):
+            found = self.predictor.predict(self._rows(rows).inputs)
+            return {one.name: found[:, one.outputs] for one in task.pieces if one.task.kind != "numbers"}
         if self.predictor.task.kind not in ("classes", "labels"):
             raise RequestError(f"this model predicts {self.predictor.task.kind}, which have no probabilities.")
         return self.predictor.predict(self._rows(rows).inputs)
 
     @property
     def classes(self) -> tuple[Any, ...]:
-        """The classes or labels that `predict_proba` has columns for."""
+        """The classes or labels that `predict_proba` has columns for; of several kinds of targets, their names."""
         task = self.predictor.task
         return tuple(np.asarray(task.labels).tolist()) if isinstance(task, Classes) else tuple(task.names)
 
@@ -173,8 +198,13 @@ class Model(Shown):
         return measure(task, self.predictor.predict(read.inputs)[known], found[known], None)
 
     def score(self, rows: Any, targets: Any = None) -> float:
-        """Accuracy for classes and labels, R² for numbers, as scikit-learn's `score`. `measure` has every metric."""
+        """Accuracy for classes and labels, R² for numbers, as scikit-learn's `score`. `measure` has every metric.
+
+        Of several kinds of targets it is 1 less the mean relative error: 1 is perfect, 0 the best constant.
+        """
         found = self.measure(rows, targets)
+        if "relative_error" in found:
+            return 1.0 - found["relative_error"]
         return found["r2"] if "r2" in found else 1.0 - found["error_rate"]
 
     def export(self, path: str | Path) -> Path:

@@ -25,7 +25,7 @@ from ..records.used_rows import UsedRows
 from ..runtime import compilation
 from ..runtime.errors import RequestError, WorkError, nearest
 from ..runtime.files import write_whole
-from ..specs.dataset import Classes, Labels, is_labelled
+from ..specs.dataset import Classes, Labels, Numbers, Several, is_labelled
 from ..training.model_files import MODEL, load_predictor, load_used_rows
 from ..training.predictor import Predictor, reads_sequences, reads_trees
 from .progress import SILENT, AbstractProgress
@@ -81,9 +81,29 @@ def _predict(predictor: Predictor, rows: Rows, path: Path) -> np.ndarray:
         raise RequestError(f"{path} is damaged: the model cannot be run ({type(problem).__name__}).") from None
 
 
+def _columns_of_several(task: Several, predictions: np.ndarray, probabilities: bool) -> dict[str, list[Any]]:
+    """One column for each target; with probabilities, one for each class of `colour`: `probability_colour_red`."""
+    columns: dict[str, list[Any]] = {}
+    for piece in task.pieces:
+        own, one = predictions[:, piece.outputs], piece.task
+        if isinstance(one, Classes):
+            labels = np.asarray(one.labels)
+            columns[one.name] = labels[own[:, : len(labels)].argmax(1)].tolist()
+            names = [f"{one.name}_{label}" for label in labels.tolist()]
+        else:
+            given = own if isinstance(one, Numbers) else (own > 0.5).astype(int)
+            columns |= {name: given[:, k].tolist() for k, name in enumerate(one.names)}
+            names = [] if isinstance(one, Numbers) else list(one.names)
+        if probabilities:
+            columns |= {f"probability_{name}": own[:, k].tolist() for k, name in enumerate(names)}
+    return columns
+
+
 def _columns(predictor: Predictor, predictions: np.ndarray, probabilities: bool) -> dict[str, list[Any]]:
     """The predictions by output column."""
     task = predictor.task
+    if isinstance(task, Several):
+        return _columns_of_several(task, predictions, probabilities)
     if isinstance(task, Classes):
         labels = np.asarray(task.labels)
         columns = {"prediction": labels[predictions[:, : len(labels)].argmax(1)].tolist()}

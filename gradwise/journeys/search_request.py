@@ -27,7 +27,7 @@ from ..searching.strategies.grid import GridSequence, refuse_finished
 from ..searching.strategies.population_based_training import PopulationBasedTraining, can_change
 from ..searching.strategies.population_search import plan_populations
 from ..specs.adapters import as_criterion
-from ..specs.dataset import Dataset
+from ..specs.dataset import Dataset, refuse_several
 from ..specs.paths import get
 from ..specs.search_space import Space
 from .data_and_recipe import (
@@ -189,6 +189,7 @@ def prepare_search(request: SearchRequest) -> PreparedSearch:
     """The request, ready to run."""
     options = add_trials(request)
     dataset = read_requested(options)
+    refuse_several(dataset.task, "a search")
     resolved = _resolved(options, dataset)
     criterion = as_criterion(resolved.recipe.criterion)
     features = criterion.learns_from == "inputs"

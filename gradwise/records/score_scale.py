@@ -34,6 +34,7 @@ METRICS = {
     "log_loss": "log-loss",
     "auc": "AUC",
     "average_precision": "average precision",
+    "relative_error": "relative error",
     "rmse": "RMSE",
     "mae": "MAE",
     "r2": "R²",
@@ -44,7 +45,7 @@ METRICS = {
     "probe_rmse": "RMSE of a linear probe",
 }
 _TO_THREE_PLACES = {"auc", "f1_macro", "precision_macro", "recall_macro", "average_precision"}
-_KINDS = {"error": "error", "squared": "RMSE", "absolute": "absolute error"}
+_KINDS = {"relative": "relative error", "error": "error", "squared": "RMSE", "absolute": "absolute error"}
 _STANDARDISED = {"squared": "standardised error", "absolute": "standardised absolute error"}
 _SCORED = {"error_rate": "error", "rmse": "squared", "mae": "absolute", "log_loss": "loss"}  # metrics that are scores
 _PROBES = {"probe_error_rate": "error", "probe_rmse": "squared"}
@@ -93,17 +94,21 @@ def _superscript(power: int) -> str:
 
 
 def metric_name(name: str) -> str:
+    """How a metric is called; one of several targets names that too: `price.rmse` is "RMSE of price"."""
+    target, _, own = name.rpartition(".")
+    if target and own in METRICS:
+        return f"{METRICS[own]} of {target}"
     return METRICS.get(name, name.replace("_", " "))
 
 
 def is_in_percent(name: str) -> bool:
     """Whether the metric counts examples, which people read in percent."""
-    return name.endswith("error_rate") or name == "accuracy"
+    return name.endswith("error_rate") or name.rpartition(".")[2] == "accuracy"
 
 
 def in_metric(name: str, value: float | None) -> str:
     """A value of this metric: rates in percent, AUC, F1 and their like to three places, all others as a number."""
-    if name in _TO_THREE_PLACES and value is not None and not is_missing(value):
+    if name.rpartition(".")[2] in _TO_THREE_PLACES and value is not None and not is_missing(value):
         return f"{value:.3f}"
     return percent(value) if is_in_percent(name) else number(value)
 
@@ -117,11 +122,16 @@ def confidence_interval(name: str, ends: tuple[float, float]) -> str:
 
 
 def score_kind(recipe: Recipe, task: str, metric: str = "") -> str:
-    """What a recipe's score is: the "error", the "loss", or the "squared" or "absolute" error of a number."""
+    """What a recipe's score is: the "error", the "loss", or the "squared" or "absolute" error of a number.
+
+    Of several targets it is "relative": a mean of errors, each relative to that of the best constant.
+    """
     if metric in _PROBES:
         return _PROBES[metric]
     if task == "inputs":
         return "loss"  # a criterion without targets is measured in its own units
+    if task == "several":
+        return "relative"
     for path, _, value in knobs(recipe):
         if path.startswith("criterion.") and path.endswith("score_by"):
             return str(value)

@@ -138,7 +138,7 @@ def _sections(record: Fit) -> Iterator[Section]:
         yield Section("pretraining", "Pre-training", layers)
     tables = (
         feature_figures.layer_table(record),
-        run_figures.metric_table(record),
+        *run_figures.metric_tables(record),
         run_figures.baseline_table(evidence, record.metric, record.metrics.get("test", {}).get(record.metric)),
         run_figures.residual_table(evidence),
         run_figures.worst_table(evidence),

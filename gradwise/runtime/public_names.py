@@ -16,7 +16,7 @@ _NAMES = {
         "Batch Narrowed Scores AbstractSplit AbstractScaler AbstractBatches AbstractModel AbstractCriterion "
         "AbstractOptimiser AbstractStopping"
     ),
-    "specs.dataset": "Dataset Column InputLayout Classes Labels Numbers Inputs",
+    "specs.dataset": "Dataset Column InputLayout Classes Labels Numbers Inputs Several",
     "specs.fitted_scaler": "FittedScaler",
     "specs.flax_models": "LinenNetwork LinenModel NnxNetwork NnxModel",
     "specs.knobs": "Spec knob switch",
@@ -115,11 +115,13 @@ _NAMES = {
         "AbstractDivergence ContrastiveDivergence PersistentDivergence FastPersistentDivergence JointDivergence"
     ),
     "criteria.corruption": "AbstractCorruption Clean Masking GaussianNoise SaltAndPepper",
+    "criteria.embedding.embed_neighbours": "EmbedNeighbours",
     "criteria.hidden_units": "HiddenUnits",
     "criteria.language.next_word": "AbstractNextWord NextWord",
     "criteria.language.sampled_next_word": "SampledNextWord",
     "criteria.linear_probe": "AbstractProbe Ridge Logistic Probed",
     "criteria.losses": "AbstractLoss SoftmaxLoss SigmoidLoss GaussianLoss",
+    "criteria.several_losses": "SeveralLosses",
     "criteria.mean_field": "MeanFieldDivergence",
     "criteria.penalties": "AbstractRegulariser AbstractPenalty L2 L1",
     "criteria.reconstruction": (

@@ -28,7 +28,7 @@ class Batch(eqx.Module):
     slot in use, 0 for one beyond the end. `rows` are the indices of the examples in the training set, if known.
     `memory` is what the criterion stored at the last update, if anything. `labelled` is the weight of the training
     examples that have a target, as a share of T; without it the share is taken from the batch. `update` is the number
-    of the current update, for schedules.
+    of the current update, for schedules. `beside` are the further examples that the criterion asked for.
     """
 
     inputs: Rows
@@ -40,6 +40,7 @@ class Batch(eqx.Module):
     memory: PyTree = None
     labelled: Scalar | None = None
     update: Int[Array, ""] | None = None
+    beside: "Batch | None" = None
 
 
 class Narrowed(NamedTuple):
@@ -162,6 +163,10 @@ class AbstractCriterion(Spec):
                 f"{task.kind}. Subclass `AbstractCriterion` and give it both, or use `Supervised(loss=...)`."
             )
 
+    def for_targets(self, task: Task, targets: np.ndarray) -> "AbstractCriterion":
+        """The criterion for this task, whose training targets these are; itself if it needs to know neither."""
+        return self
+
     def check_network(self, network: PyTree) -> None:
         """Raises if it cannot train this network, and names a model that it can (`require_methods`)."""
 
@@ -170,6 +175,10 @@ class AbstractCriterion(Spec):
 
     def begin(self, model: PyTree, inputs: Rows, *, key: Key[Array, ""]) -> PyTree:
         """The memory before the first update, such as persistent Markov chains; None where nothing is remembered."""
+        return None
+
+    def beside(self, batch: Batch, train: PyTree, *, key: Key[Array, ""]) -> Int[Array, " rows"] | None:
+        """The rows of further examples of `train` that an update needs, as `batch.beside`; None where it needs none."""
         return None
 
     def judge(self, model: PyTree, train: PyTree, valid: PyTree) -> Scores:

@@ -133,7 +133,70 @@ class Inputs:
         return 0
 
 
-Task = Classes | Labels | Numbers | Inputs
+@dataclass(frozen=True)
+class Piece:
+    """One task among several: its columns of the targets, and its part of the outputs."""
+
+    name: str
+    task: Classes | Labels | Numbers
+    targets: slice
+    outputs: slice
+
+    def of(self, targets: np.ndarray) -> np.ndarray:
+        """Its own targets as a data set of this task alone has them, with -1 or NaN where one is missing."""
+        own: np.ndarray = targets[:, self.targets]
+        if self.task.kind != "classes":
+            return own
+        return np.where(np.isnan(own[:, 0]), UNLABELLED, own[:, 0]).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Several:
+    """Several tasks, of one kind or of different kinds, that one network learns together.
+
+    Targets are numbers (n, width): the index of a class, a label, or a number. NaN stands for one that is missing; an
+    example may have only some of its targets. The outputs of the tasks stand side by side in one vector.
+    """
+
+    tasks: tuple[Classes | Labels | Numbers, ...]
+
+    kind = "several"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(name for task in self.tasks for name in task.names)
+
+    @property
+    def outputs(self) -> int:
+        return sum(task.outputs for task in self.tasks)
+
+    @property
+    def width(self) -> int:
+        """The columns of the targets."""
+        return sum(len(task.names) for task in self.tasks)
+
+    @property
+    def pieces(self) -> tuple[Piece, ...]:
+        """The tasks, each with its place among targets and outputs."""
+        found, column, output = [], 0, 0
+        for task in self.tasks:
+            places = slice(column, column + len(task.names)), slice(output, output + task.outputs)
+            found.append(Piece("+".join(task.names), task, *places))
+            column, output = places[0].stop, places[1].stop
+        return tuple(found)
+
+
+Task = Classes | Labels | Numbers | Inputs | Several
+
+
+def refuse_several(task: Task, asker: str) -> None:
+    """Raises, in the asker's name, if the targets are of several kinds."""
+    if task.kind == "several":
+        raise RequestError(
+            f"{asker} needs targets of one kind, but {', '.join(f'`{name}`' for name in task.names)} are of several. "
+            "Name one with --target, or train one network for all with gradwise fit."
+        )
+
 
 FEW_ROWS = 20  # fewer rows than this are too few to spare some: a validation set of 3 rows tells nothing
 LARGEST_TARGET = 1e30  # predictions are numbers of single precision, which end at 3e38, and may overshoot
@@ -142,12 +205,16 @@ UNLABELLED = -1  # the class of an example whose class is not known; a number or
 
 def is_labelled(targets: np.ndarray, task: Task) -> np.ndarray:
     """Which of these targets are known."""
+    if task.kind == "several":  # one target is enough
+        known: np.ndarray = ~np.isnan(targets).all(axis=1)
+        return known
     return targets != UNLABELLED if task.kind == "classes" else ~np.isnan(targets).any(axis=1)
 
 
 def _check_targets(targets: np.ndarray, task: Task) -> None:
     """Raises if the targets do not fit the task; a wrong shape would broadcast silently later."""
-    expected = (len(targets),) if task.kind == "classes" else (len(targets), task.outputs)
+    width = task.width if isinstance(task, Several) else task.outputs
+    expected = (len(targets),) if task.kind == "classes" else (len(targets), width)
     if targets.shape != expected:
         raise RequestError(f"targets of {task.kind} must have shape {expected}; got {targets.shape}.")
     if task.kind == "classes":
@@ -167,6 +234,11 @@ def _check_targets(targets: np.ndarray, task: Task) -> None:
             f"the target of row {row} is {np.nanmax(np.abs(targets[row])):.3g} in size, too large to predict in single "
             f"precision: at most {LARGEST_TARGET:.0e}. Divide the target by a power of ten, or take its logarithm."
         )
+    for piece in task.pieces if isinstance(task, Several) else ():
+        own = targets[:, piece.targets]
+        if piece.task.kind == "classes" and np.any((own % 1 != 0) & ~np.isnan(own)):
+            raise RequestError(f"target `{piece.name}` must hold indices of classes, or NaN where one is missing.")
+        _check_targets(piece.of(targets), piece.task)
 
 
 @dataclass(frozen=True)
@@ -174,10 +246,11 @@ class Dataset:
     """Examples with their targets.
 
     `inputs` has one row per example: an array of 2 to 4 dimensions, a SciPy CSR matrix, or `Sequences`. `targets` holds
-    class indices (n,), or 0/1 labels (n, k), or numbers (n, k); an example without a target has the class -1, or NaN,
-    and only criteria that learn from inputs accept it. Without a target they are (n, 0). `groups` and `times` are for
-    splits; `test` is an official test set, used as it is; `rows` are the indices of a subset in the whole. `notes` say
-    how the data were read; `warnings` what the user should know, such as empty columns that were dropped.
+    class indices (n,), or 0/1 labels (n, k), or numbers (n, k), or those of `Several` tasks; an example without a
+    target has the class -1, or NaN, and only criteria that learn from inputs accept it. Without a target they are
+    (n, 0). `groups` and `times` are for splits; `test` is an official test set, used as it is; `rows` are the indices
+    of a subset in the whole. `notes` say how the data were read; `warnings` what the user should know, such as empty
+    columns that were dropped.
     """
 
     inputs: Any

@@ -205,13 +205,14 @@ def a_target(task: str, outputs: int) -> jax.Array:
         "classes": jnp.asarray(outputs - 1),
         "labels": (jnp.arange(outputs) % 2).astype(jnp.float32),
         "numbers": jnp.arange(outputs) + 0.5,
+        "several": jnp.array([1.0, 0.5]),  # a class and a number
     }[task]
 
 
 def check_loss(loss: AbstractLoss, outputs: int = 3) -> None:
     """One number an example; the right gradient; finite at outputs of ±1e4 (row B7); a link that is a prediction."""
     name = type(loss).__name__
-    demand(loss.task() in ("classes", "labels", "numbers"), f"{name}: no such task as {loss.task()!r}")
+    demand(loss.task() in ("classes", "labels", "numbers", "several"), f"{name}: no such task as {loss.task()!r}")
     target = a_target(loss.task(), outputs)
 
     @jax.jit
@@ -227,7 +228,7 @@ def check_loss(loss: AbstractLoss, outputs: int = 3) -> None:
         *values, link = judge(output)
         demand(all_finite(values), f"{name}: loss, gradient or score is not finite at outputs {np.asarray(output)}")
         demand(all_finite(link), f"{name}: the link is not finite at outputs {np.asarray(output)}")
-        if loss.task() != "numbers":
+        if loss.task() in ("classes", "labels"):
             demand(jnp.all((link >= 0) & (link <= 1)), f"{name}: the link must give probabilities; got {link}")
         if loss.task() == "classes":
             demand(abs(float(link.sum()) - 1.0) < 1e-5, f"{name}: the link's probabilities must sum to 1")

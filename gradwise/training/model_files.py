@@ -23,7 +23,7 @@ from ..records.used_rows import UsedRows
 from ..runtime.errors import RequestError
 from ..runtime.files import write_whole
 from ..specs.contracts import AbstractCriterion
-from ..specs.dataset import Classes, Column, Inputs, Labels, Numbers, Task
+from ..specs.dataset import Classes, Column, Inputs, Labels, Numbers, Several, Task
 from ..specs.fitted_scaler import FittedScaler
 from ..specs.networks import apply_batch
 from ..specs.serialisation import Unwritten, from_plain, to_plain
@@ -43,6 +43,8 @@ def _task_to_plain(task: Task) -> dict[str, Any]:
     if isinstance(task, Classes):
         labels = np.asarray(task.labels)
         return {"kind": task.kind, "name": task.name, "labels": labels.tolist(), "dtype": labels.dtype.str}
+    if isinstance(task, Several):
+        return {"kind": task.kind, "tasks": list(map(_task_to_plain, task.tasks))}
     return {"kind": task.kind, "names": list(task.names)}
 
 
@@ -52,8 +54,17 @@ def _task_from_plain(plain: dict[str, Any]) -> Task:
         if dtype.kind not in "biufUO" or dtype.itemsize > _LONGEST_LABEL:
             raise RequestError(f"labels of type {dtype.str} are not supported.")
         return Classes(np.array(plain["labels"], dtype=dtype), plain["name"])
+    if plain["kind"] == "several":
+        return Several(tuple(_single_from_plain(one) for one in plain["tasks"]))
     kinds: dict[str, Any] = {"labels": Labels, "numbers": Numbers, "inputs": Inputs}
     return kinds[plain["kind"]](tuple(plain["names"]))
+
+
+def _single_from_plain(plain: dict[str, Any]) -> Classes | Labels | Numbers:
+    task = _task_from_plain(plain)
+    if not isinstance(task, Classes | Labels | Numbers):
+        raise RequestError("its tasks have the wrong form.")
+    return task
 
 
 def _leaves_to_plain(module: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

@@ -154,7 +154,8 @@ class Predictor(AbstractPredictor):
         if self.task.kind in ("numbers", "inputs"):
             return outputs * self.scale + self.shift
         with jax.enable_x64(True):
-            return in_chunks(lambda rows: _link(self.criterion, rows), outputs / self.temperature)
+            linked: np.ndarray = in_chunks(lambda rows: _link(self.criterion, rows), outputs / self.temperature)
+        return linked * self.scale + self.shift if self.task.kind == "several" else linked
 
     def predict(self, rows: Any) -> np.ndarray:
         return predict_each([self], rows)[0]

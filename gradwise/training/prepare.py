@@ -15,7 +15,7 @@ from ..runtime import memory
 from ..runtime.errors import RequestError
 from ..specs.adapters import as_criterion, as_model
 from ..specs.contracts import AbstractCriterion, AbstractSplit
-from ..specs.dataset import Classes, Dataset
+from ..specs.dataset import Classes, Dataset, Several, is_labelled
 from ..specs.fitted_scaler import FittedScaler
 from ..specs.networks import as_network
 from ..specs.recipe import Recipe
@@ -49,8 +49,8 @@ def refuse_unlabelled(criterion: AbstractCriterion | None, dataset: Dataset) -> 
         raise RequestError(
             f"the target is missing in {(~known).sum()} of {len(known)} rows, first in data row "
             f"{np.argmin(known) + 1}: "
-            f"{name} needs one for each. Leave those rows out, or learn from their inputs: "
-            "--pretrain denoising:100x2, or criterion `SemiSupervised`."
+            f"{name} needs one for each. Leave those rows out, or learn from their inputs: --pretrain denoising:100x2"
+            + (", or criterion `SemiSupervised` or `EmbedNeighbours`." if dataset.task.kind != "several" else ".")
         )
 
 
@@ -138,13 +138,27 @@ def _weights(part: Dataset, by_class: np.ndarray | None) -> np.ndarray | None:
     return (weights / weights.mean()).astype(np.float32)
 
 
+def _units(known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    deviation = known.std(axis=0) if len(known) else np.ones(known.shape[1])
+    mean = known.mean(axis=0) if len(known) else np.zeros(known.shape[1])
+    return mean, np.where(deviation > 0, deviation, 1.0)
+
+
 def target_units(train: Dataset) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and deviation of the training set's numbers, in which the network works; 0 and 1 for classes."""
+    """Mean and deviation of the training set's numbers, in which the network works; 0 and 1 for classes.
+
+    Of several tasks they stand side by side, one pair for each output.
+    """
+    if isinstance(train.task, Several):
+        shift, scale = np.zeros(train.task.outputs), np.ones(train.task.outputs)
+        for piece in train.task.pieces:
+            if piece.task.kind == "numbers":
+                own = piece.of(train.targets)
+                shift[piece.outputs], scale[piece.outputs] = _units(own[is_labelled(own, piece.task)])
+        return shift, scale
     if train.task.kind != "numbers":
         return np.zeros(1), np.ones(1)
-    known = train.targets[train.labelled]
-    deviation = known.std(axis=0)
-    return known.mean(axis=0), np.where(deviation > 0, deviation, 1.0)
+    return _units(train.targets[train.labelled])
 
 
 def padded_examples(examples: Examples, multiple: int) -> Examples:
@@ -196,12 +210,28 @@ def scale_rows(inputs: Any, scaler: FittedScaler, slots: int) -> Any:
     return SparseRows.of(scaler.apply_sparse(as_csr(inputs)), slots)
 
 
+def _placed_several(task: Several, targets: np.ndarray, units: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+    """The targets of several tasks, numbers in the network's units. One that is missing beside others is infinite:
+
+    NaN is the target of an example that has none at all.
+    """
+    placed = np.array(targets, np.float64)
+    for piece in task.pieces:
+        if piece.task.kind == "numbers":
+            placed[:, piece.targets] -= units[0][piece.outputs]
+            placed[:, piece.targets] /= units[1][piece.outputs]
+    known = ~np.isnan(targets).all(axis=1, keepdims=True)
+    return np.where(np.isnan(placed) & known, np.inf, placed).astype(np.float32)
+
+
 def place_examples(
     part: Dataset, scaler: FittedScaler, units: tuple[np.ndarray, np.ndarray], by_class: Any, slots: int = 0
 ) -> Examples:
     """A part on the device, scaled; with `slots` as sparse rows, if the scaler keeps zeros."""
     targets = part.targets
-    if part.task.kind == "numbers":
+    if isinstance(part.task, Several):
+        targets = _placed_several(part.task, targets, units)
+    elif part.task.kind == "numbers":
         targets = ((targets - units[0]) / units[1]).astype(np.float32)
     elif part.task.kind in ("labels", "inputs"):
         targets = targets.astype(np.float32)

@@ -109,6 +109,7 @@ def _prepare(
     criterion = as_criterion(recipe.criterion)
     with phase("splitting"):
         train, valid, test = split_labelled(recipe.split, criterion, dataset, key=keys.named(key, "split"))
+    recipe = dataclasses.replace(recipe, criterion=criterion.for_targets(train.task, train.targets))
     by_class = weights_of_classes(class_weight, train)
     judged = weights_of_classes("balanced", valid) if metric in BALANCED else by_class
     with phase("scaling"):

@@ -19,11 +19,12 @@ from gradwise.evaluation.metrics import (
     effective_count,
     measure,
     metric_interval,
+    metrics_of,
     shown_metrics,
     wilson,
 )
 from gradwise.runtime.errors import RequestError
-from gradwise.specs.dataset import Classes, Labels, Numbers
+from gradwise.specs.dataset import Classes, Labels, Numbers, Several
 
 N = 211
 
@@ -305,3 +306,61 @@ def test_names_are_checked_against_the_task() -> None:
     with pytest.raises(RequestError, match=r"Did you mean 'f1_macro'"):
         check_metric("f1", "classes")
     assert {name for names in METRICS.values() for name in names} >= HIGHER_IS_BETTER
+
+
+# --- several kinds of targets (row G7)
+
+SEVERAL = Several((Numbers(("price",)), Classes(np.arange(3), "colour"), Labels(("old", "new"))))
+
+
+def _several() -> tuple[np.ndarray, np.ndarray]:
+    draw = np.random.default_rng(5)
+    chances, classes = _probabilities(3)
+    labels = draw.integers(0, 2, (N, 2)).astype(float)
+    price = draw.normal(size=(N, 1))
+    targets = np.concatenate([price, classes[:, None].astype(float), labels], axis=1)
+    targets[draw.random(N) < 0.3, 1] = np.nan
+    targets[draw.random(N) < 0.5, 0] = np.nan
+    guesses = [price + 0.5 * draw.normal(size=(N, 1)), chances, np.clip(labels + 0.7 * draw.normal(size=(N, 2)), 0, 1)]
+    return np.concatenate(guesses, axis=1), targets
+
+
+@pytest.mark.parametrize("kind", ["none", "random", "zeros"])
+def test_each_target_is_measured_where_it_is_known(kind: str) -> None:
+    """As if it were alone; the relative error is scikit-learn's error over that of its best constant, averaged."""
+    predictions, targets = _several()
+    weights = _weights(kind)
+    got = measure(SEVERAL, predictions, targets, weights)
+    assert tuple(got) == metrics_of(SEVERAL)
+    assert list(got)[:4] == ["relative_error", "price.rmse", "colour.error_rate", "old+new.error_rate"]
+    relative = []
+    for piece in SEVERAL.pieces:
+        own = piece.of(targets)
+        known = own >= 0 if own.ndim == 1 else ~np.isnan(own[:, 0])
+        alone = None if weights is None else weights[known]
+        expected = measure(piece.task, predictions[known, piece.outputs], own[known], alone)
+        assert {name: got[f"{piece.name}.{name}"] for name in expected} == pytest.approx(expected, rel=1e-12)
+        aim = own[known]
+        if piece.task.kind == "numbers":
+            constant = np.full_like(aim, np.average(aim[:, 0], weights=alone))
+            relative.append(expected["rmse"] / math.sqrt(oracle.mean_squared_error(aim, constant, sample_weight=alone)))
+        elif piece.task.kind == "classes":
+            each = [oracle.zero_one_loss(aim, np.full_like(aim, k), sample_weight=alone) for k in range(3)]
+            relative.append(expected["error_rate"] / min(each))
+        else:
+            shares = np.average(aim, axis=0, weights=alone)
+            relative.append(expected["error_rate"] / np.minimum(shares, 1 - shares).mean())
+    assert got["relative_error"] == pytest.approx(np.mean(relative), rel=1e-9)
+    low, high = metric_interval("relative_error", SEVERAL, predictions, targets, weights)
+    assert low < got["relative_error"] < high
+
+
+def test_a_target_without_a_constant_to_beat_is_left_out_of_the_mean() -> None:
+    predictions, targets = _several()
+    targets[:, 1] = 2.0  # one class alone
+    got = measure(SEVERAL, predictions, targets, None)
+    without = Several((SEVERAL.tasks[0], SEVERAL.tasks[2]))
+    some = measure(without, np.delete(predictions, [1, 2, 3], axis=1), np.delete(targets, 1, axis=1), None)
+    assert got["relative_error"] == pytest.approx(some["relative_error"])
+    with pytest.raises(RequestError, match="unknown metric `rmse` for several"):
+        check_metric("rmse", "several")

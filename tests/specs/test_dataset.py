@@ -7,7 +7,17 @@ import pytest
 from scipy.sparse import csr_array, csr_matrix
 
 from gradwise.runtime.errors import RequestError
-from gradwise.specs.dataset import Classes, Column, Dataset, InputLayout, Inputs, Labels, Numbers
+from gradwise.specs.dataset import (
+    Classes,
+    Column,
+    Dataset,
+    InputLayout,
+    Inputs,
+    Labels,
+    Numbers,
+    Several,
+    refuse_several,
+)
 
 X = np.arange(12.0).reshape(6, 2)
 Y = np.arange(6.0)[:, None]
@@ -111,3 +121,22 @@ def test_a_layout_counts_its_inputs_and_can_be_static() -> None:
     assert InputLayout(numbers=4).width == 4
     assert hash(layout) == hash(InputLayout(3, 5, (12, 40)))
     assert layout != InputLayout(3, 5, (12, 41))
+
+
+def test_several_tasks_are_cut_into_pieces() -> None:
+    task = Several((Numbers(("price",)), Classes(np.array(["a", "b", "c"]), "colour"), Labels(("old", "new"))))
+    assert (task.names, task.outputs, task.width) == (("price", "colour", "old", "new"), 6, 4)
+    first, second, third = task.pieces
+    assert [one.outputs for one in task.pieces] == [slice(0, 1), slice(1, 4), slice(4, 6)]
+    targets = np.array([[1.5, 2.0, 0.0, 1.0], [np.nan, np.nan, 1.0, 1.0], [np.nan, np.nan, np.nan, np.nan]])
+    np.testing.assert_array_equal(first.of(targets), targets[:, :1])
+    assert second.of(targets).tolist() == [2, -1, -1]
+    np.testing.assert_array_equal(third.of(targets), targets[:, 2:])
+    assert Dataset(X[:3], targets, task).labelled.tolist() == [True, True, False]  # one target is enough
+    for place, value, message in ((1, 0.5, "indices of classes"), (1, 3.0, "from 0 to 2"), (0, np.inf, "infinite")):
+        wrong = targets.copy()
+        wrong[0, place] = value
+        with pytest.raises(RequestError, match=message):
+            Dataset(X[:3], wrong, task)
+    with pytest.raises(RequestError, match="a search needs targets of one kind, but `price`, `colour`"):
+        refuse_several(task, "a search")

@@ -23,6 +23,7 @@ from gradwise.criteria.linear_probe import Probed
 from gradwise.criteria.losses import AbstractLoss, SoftmaxLoss
 from gradwise.criteria.penalties import L1, L2, AbstractPenalty
 from gradwise.criteria.reconstruction import Reconstruction
+from gradwise.criteria.several_losses import SeveralLosses
 from gradwise.criteria.supervised import Supervised
 from gradwise.data.scaling import Chain, Logarithm, Standardise
 from gradwise.models.activations import AbstractActivation
@@ -108,6 +109,7 @@ NEEDED = {
     # Outputs are features: there are as many as the last layer has units.
     FeedForwardLanguageModel: {"words": 7, "context": 2, "size": 4, "units": (3,), "dropout": 0.2},
     RecurrentLanguageModel: {"words": 7, "size": 4, "units": (4, 3), "dropout": 0.2},
+    SeveralLosses: {"weights": (2.0, 0.5), "pieces": (("classes", 1, 2, 1.0), ("numbers", 1, 1, 1.0))},
     Chain: {"steps": (Logarithm(), Standardise())},
 }
 # `Frozen` does not descend, on purpose; `PaddedMlp`, `LaidOut` and `PreciseUnits` are made when a run begins, chosen by

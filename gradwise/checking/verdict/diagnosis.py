@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ...criteria.embedding.embed_neighbours import EmbedNeighbours
 from ...criteria.penalties import L2
 from ...criteria.semi_supervised import SemiSupervised
 from ...evaluation.metrics import COUNTED, HIGHER_IS_BETTER
@@ -121,6 +122,8 @@ def read_course(history: dict[str, list[Any]]) -> Course:
 def chance_of(record: Fit) -> float:
     """The test error of the best constant prediction, if the record has it."""
     evidence, metric = record.evidence, record.metric
+    if record.task == "several":
+        return 1.0 if metric == "relative_error" else math.nan
     if record.task == "classes" and evidence.classes.confusion:
         counts = np.asarray(evidence.classes.confusion).sum(1)
         shares = counts[counts > 0] / max(1, counts.sum())
@@ -174,7 +177,7 @@ def present_of(record: Fit) -> Present:
         decay=float(known.get(decay, 0.0)),
         pretrained=isinstance(recipe.model, Pretrained),
         early_stopping=not isinstance(recipe.stopping, Off),
-        unlabelled_term=isinstance(recipe.criterion, SemiSupervised),
+        unlabelled_term=isinstance(recipe.criterion, SemiSupervised | EmbedNeighbours),
     )
 
 

@@ -93,7 +93,8 @@ def of_overfitting(numbers: RunNumbers) -> list[str]:
     if math.isfinite(present.dropout):
         dropout = _number(min(0.8, present.dropout + 0.3 if present.dropout < 0.3 else (1 + present.dropout) / 2))
         tried.append(f"dropout: {_set(present, f'model.dropout={dropout}')}")
-    tried.append("multi-task learning on shared layers, if there are other targets: a second `--target COLUMN`")
+    if present.task != "several":
+        tried.append("multi-task learning on shared layers, if there are other targets: a second `--target COLUMN`")
     if present.widths and not present.pretrained and present.task != "inputs":
         layers = f"denoising:{present.widths[0]}x{len(present.widths)}"
         tried.append(f"unsupervised pre-training: `{present.with_options(f'--pretrain {layers}', without='model')}`")

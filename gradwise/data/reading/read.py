@@ -187,6 +187,12 @@ def _without_blank_rows(dataset: Dataset, label: str) -> Dataset:
     return replace(dataset.take(kept), rows=None, test=dataset.test, warnings=(*dataset.warnings, warning))
 
 
+def _listed_apart(targets: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
+    """The targets, `price,colour` as two, unless a column is called so."""
+    several = [one.split(",") if one not in names and set(one.split(",")) <= set(names) else [one] for one in targets]
+    return tuple(name for each in several for name in each)
+
+
 def _of_table(loaded: Loaded, request: ReadRequest) -> Dataset:
     """A data set from a table with named columns."""
     request = replace(request, kinds={**loaded.kinds, **request.kinds})
@@ -197,7 +203,7 @@ def _of_table(loaded: Loaded, request: ReadRequest) -> Dataset:
             f"{loaded.label} has only one column, `{names[0][:60]}`: a table needs inputs and a target, separated by "
             "commas, tabs, semicolons or bars."
         )
-    targets = request.targets or loaded.targets
+    targets = _listed_apart(request.targets, names) or loaded.targets
     blind = request.unsupervised or (not targets and loaded.targetless)
     if not targets and not blind:
         raise RequestError(

@@ -6,9 +6,11 @@
 | one | anything else that is a number | numbers |
 | several | all 0 or 1 | labels |
 | several | numbers | numbers |
+| several | some of them words or booleans | several: those and whole 0 and 1 are classes, the others numbers |
 
 `--task` overrides the table. Integer targets in an array file mean classes, however many there are. A row with a
-missing target is kept, unlabelled: the class -1, or NaN. Only some criteria can learn from it; the others raise.
+missing target is kept, unlabelled: the class -1, or NaN. Only some criteria can learn from it; the others raise. Of
+several kinds of targets a row may lack some, and teaches the others.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...runtime.errors import RequestError
-from ...specs.dataset import UNLABELLED, Classes, Labels, Numbers, Task
+from ...specs.dataset import UNLABELLED, Classes, Labels, Numbers, Several, Task
 from .columns import Field
 
 TASKS = ("classes", "labels", "numbers")
@@ -102,7 +104,7 @@ def of_field(field: Field, kind: str | None = None) -> Target:
     raise RequestError(f"target `{field.name}` contains {field.array.type} values: use text, booleans or numbers.")
 
 
-def _classes(target: Target) -> tuple[Task, np.ndarray]:
+def _classes(target: Target) -> tuple[Classes, np.ndarray]:
     count, rows = len(target.values), int(np.count_nonzero(target.codes >= 0))
     if count < 2:
         raise RequestError(
@@ -116,12 +118,49 @@ def _classes(target: Target) -> tuple[Task, np.ndarray]:
     return Classes(target.values, target.name), target.codes
 
 
+def _is_class(target: Target) -> bool:
+    """Whether a target beside others names a class: words, booleans, whole numbers of 0 and 1."""
+    return target.values.dtype.kind in "UOb" or (target.is_binary and target.values.dtype.kind in "iu")
+
+
 def _default_task(targets: Sequence[Target], integers_are_classes: bool) -> str:
     if len(targets) > 1:
-        return "labels" if all(target.is_binary for target in targets) else "numbers"
+        if all(target.is_binary for target in targets):
+            return "labels"
+        return "several" if any(target.values.dtype.kind in "UOb" for target in targets) else "numbers"
     kind = targets[0].values.dtype.kind
     few = integers_are_classes or len(targets[0].values) <= FEW_VALUES
     return "classes" if kind in "UOb" or (kind in "iu" and few) else "numbers"
+
+
+def _missing_of_several(targets: Sequence[Target]) -> tuple[str, ...]:
+    """A note on each target that some rows lack."""
+    absent = {target.name: int(np.count_nonzero(target.codes < 0)) for target in targets}
+    return tuple(
+        f"target `{name}`: missing in {count} of {len(targets[0].codes)} rows, which teach the other targets alone"
+        for name, count in absent.items()
+        if count
+    )
+
+
+def _several(targets: Sequence[Target]) -> tuple[Task, np.ndarray, tuple[str, ...]]:
+    """Classes and numbers side by side, and how each was read."""
+    tasks: list[Classes | Numbers] = []
+    columns, read = [], []
+    for target in targets:
+        if _is_class(target):
+            task, codes = _classes(target)
+            tasks.append(task)
+            columns.append(np.where(codes < 0, np.nan, codes))
+            read.append(f"`{target.name}` ({len(task.labels)} classes)")
+            continue
+        if len(target.values) < 2:
+            raise RequestError(f"target `{target.name}` is {target.values[0]} in every row: leave it out.")
+        tasks.append(Numbers((target.name,)))
+        columns.append(target.numbers())
+        read.append(f"`{target.name}` (numbers)")
+    note = f"several targets share one network: {', '.join(read)}"
+    return Several(tuple(tasks)), np.stack(columns, axis=1), (note, *_missing_of_several(targets))
 
 
 def missing_targets(targets: Sequence[Target]) -> tuple[str, ...]:
@@ -145,6 +184,8 @@ def understand(
     chosen = task or _default_task(targets, integers_are_classes)
     names = tuple(target.name for target in targets)
     first = targets[0]
+    if chosen == "several":
+        return _several(targets)
     notes = missing_targets(targets)
     if chosen == "classes":
         if len(targets) > 1:
@@ -170,6 +211,11 @@ def understand(
 
 def under(task: Task, targets: Sequence[Target]) -> np.ndarray:
     """The targets of a test set as numbers, under the task of the training set."""
+    if isinstance(task, Several):
+        several = [(one, under(one, [target])) for one, target in zip(task.tasks, targets, strict=True)]
+        return np.stack(
+            [np.where(own < 0, np.nan, own) if one.kind == "classes" else own[:, 0] for one, own in several], axis=1
+        )
     if not isinstance(task, Classes):
         return np.stack([target.numbers() for target in targets], axis=1)
     (target,) = targets

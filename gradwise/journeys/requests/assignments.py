@@ -14,6 +14,7 @@ repeated name may be left out if the path stays unambiguous, and so may any othe
 `SharedWeights`); a penalty may be named by its class instead of its index (`criterion.penalties.l2.coefficient`).
 """
 
+import contextlib
 import dataclasses
 import importlib
 import inspect
@@ -155,16 +156,17 @@ def _number(value: Any, whole: bool) -> float | int | None:
     return int(number) if number.is_integer() else None
 
 
-def _several(assignment: Assignment) -> tuple[Any, ...]:
-    """Whole numbers separated by commas."""
+def _several(assignment: Assignment, whole: bool) -> tuple[Any, ...]:
+    """Numbers separated by commas."""
     value = assignment.value
     items = value if isinstance(value, list) else [value]
     if isinstance(value, str):
         bare = value.strip("()[] ")
         items = [] if bare.lower() in {"", "none"} else [item for item in bare.split(",") if item.strip()]
-    numbers = tuple(_number(item, whole=True) for item in items)
+    numbers = tuple(_number(item, whole) for item in items)
     if None in numbers:
-        raise assignment.refuse(f"expected whole numbers separated by commas, such as 256,256; got {value!r}.")
+        wanted = "whole numbers separated by commas, such as 256,256" if whole else "numbers separated by commas"
+        raise assignment.refuse(f"expected {wanted}; got {value!r}.")
     return numbers
 
 
@@ -182,7 +184,7 @@ def _value(assignment: Assignment, declaration: Declaration) -> Any:
             raise assignment.refuse(f"expected true or false; got {value!r}.")
         return word in _TRUE
     if declaration.static and isinstance(default, tuple):
-        return _several(assignment)
+        return _several(assignment, whole=not any(isinstance(one, float) for one in default))
     if declaration.static and isinstance(default, str):
         if not isinstance(value, str):
             raise assignment.refuse(f"expected text; got {value!r}.")
@@ -338,7 +340,10 @@ def value_of_word(recipe: Recipe, path: str, word: str, source: str) -> Any:
 
 def _next_part(recipe: Recipe, waiting: list[Assignment]) -> tuple[Assignment, str] | None:
     """The outermost assignment that replaces a part of the current recipe."""
-    found = [(item, _find(recipe, item)) for item in waiting]
+    found = []
+    for item in waiting:
+        with contextlib.suppress(RequestError):  # ambiguous in the parts that are there, perhaps not in those to come
+            found.append((item, _find(recipe, item)))
     exchanges = [(item, place[0]) for item, place in found if place is not None and place[1] is None]
     return min(exchanges, key=lambda exchange: exchange[1].count("."), default=None)
 

@@ -77,7 +77,9 @@ def _curve_words(curves: LearningCurves) -> str:
     there = curves.train.value[curves.train.age == age]
     beside = f"; training {name} there {write(there[0])}" if len(there) else ""
     unit = " The unit is the target's standard deviation: always predicting the mean would give about 1."
-    return f"{said}{beside}." + (unit if curves.scale.kind in ("squared", "absolute") else "")
+    if curves.scale.kind == "relative":
+        unit = " It is relative to that of the best constant, which makes 1."
+    return f"{said}{beside}." + (unit if curves.scale.kind in ("squared", "absolute", "relative") else "")
 
 
 def _score_title(record: Fit) -> str:
@@ -290,20 +292,26 @@ def profile_figures(found: Profile | None) -> Iterator[Figure]:
     yield Figure("profile", "Seconds of each phase", said, draw, table, height=height, margins=margins)
 
 
-def metric_table(record: Fit) -> Table:
-    """Every metric of every part."""
+def metric_tables(record: Fit) -> tuple[Table, ...]:
+    """Every metric of every part; of several kinds of targets a table for each of them."""
     parts = [part for part in ("train", "valid", "test") if record.metrics.get(part)]
     names = list(dict.fromkeys(name for part in parts for name in record.metrics[part]))
+    owners = {name: name.rpartition(".")[0] if record.task == "several" else "" for name in names}
     titles = {"train": "training", "valid": "validation", "test": "test"}
-    rows: tuple[Row, ...] = tuple(
-        (
-            wording.metric_name(name) + (" (chosen)" if name == record.metric else ""),
-            *(wording.in_metric(name, record.metrics[part].get(name)) for part in parts),
+    found = []
+    for owner in dict.fromkeys(owners.values()):
+        rows: tuple[Row, ...] = tuple(
+            (
+                wording.metric_name(name.removeprefix(f"{owner}.")) + (" (chosen)" if name == record.metric else ""),
+                *(wording.in_metric(name, record.metrics[part].get(name)) for part in parts),
+            )
+            for name in names
+            if owners[name] == owner
         )
-        for name in names
-    )
-    note = wording.optimism(record.metric, record.metrics, record.data.judged_on)
-    return Table("Every metric", ("", *(titles[part] for part in parts)), rows, tuple(range(1, len(parts) + 1)), note)
+        note = "" if owner else wording.optimism(record.metric, record.metrics, record.data.judged_on)
+        title = f"Every metric of {wording.short(owner, 80)}" if owner else "Every metric"
+        found.append(Table(title, ("", *(titles[part] for part in parts)), rows, tuple(range(1, len(parts) + 1)), note))
+    return tuple(found)
 
 
 def baseline_table(evidence: FitEvidence, metric: str, own: float | None, members: int = 1) -> Table | None:

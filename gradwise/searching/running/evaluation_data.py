@@ -26,7 +26,7 @@ from ...records.score_scale import ScoreScale
 from ...runtime import keys
 from ...specs.adapters import as_criterion
 from ...specs.contracts import AbstractCriterion, AbstractScaler, AbstractSplit
-from ...specs.dataset import FEW_ROWS, Dataset, InputLayout, Task
+from ...specs.dataset import FEW_ROWS, Dataset, InputLayout, Task, refuse_several
 from ...specs.fitted_scaler import FittedScaler
 from ...specs.recipe import Recipe
 from ...training.prepare import (
@@ -114,6 +114,7 @@ class EvaluationData:
         key: Key[Array, ""],
     ) -> "EvaluationData":
         """The criterion says whether examples without a target may be there."""
+        refuse_several(dataset.task, "a search")
         train, valid, test = split_labelled(split, criterion, dataset, key=keys.named(key, "split"))
         words = tuple(int(word) for word in np.ravel(jax.random.key_data(key)))
         return EvaluationData(train, valid, test, metric, class_weight, words, folds, split)

@@ -12,7 +12,7 @@ from gradwise.data.reading.read import ReadRequest, read
 from gradwise.data.reading.targets import missing_targets, of_array, under, understand
 from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError
-from gradwise.specs.dataset import Classes, Inputs, Labels, Numbers
+from gradwise.specs.dataset import Classes, Inputs, Labels, Numbers, Several
 
 ROWS = 10
 COLUMNS = {
@@ -142,3 +142,56 @@ def test_labels_are_needed_where_a_target_is_learned() -> None:
     dataset = read("iris", ReadRequest(unsupervised=True))
     with pytest.raises(RequestError, match=r"the data have no target, but Supervised needs one"):
         gradwise.train(defaults.classification(), dataset, key=keys.from_seed(0))
+
+
+# --- several kinds (row G7)
+
+
+def test_several_kinds_of_targets_stand_side_by_side(files: list[str]) -> None:
+    """Each as it would be alone, codes beside numbers; NaN where one is missing, and a note for each that is."""
+    names = ("real", "word", "truth")
+    for file in files:
+        dataset = read(file, ReadRequest(targets=names, drop=("whole",)))
+        assert isinstance(dataset.task, Several)
+        assert [task.kind for task in dataset.task.tasks] == ["numbers", "classes", "classes"]
+        assert (dataset.task.names, dataset.task.outputs, dataset.task.width) == (names, 5, 3)
+        for place, name in enumerate(names):
+            alone = read(file, asked(name))
+            expected = np.where(alone.labelled, np.ravel(alone.targets), np.nan)
+            np.testing.assert_array_equal(dataset.targets[:, place], expected)
+            np.testing.assert_array_equal(
+                np.ravel(dataset.task.pieces[place].of(dataset.targets)), alone.targets.ravel()
+            )
+        assert sum("which teach the other targets alone" in note for note in dataset.notes) == 3
+        again = read(file, ReadRequest(targets=("real,word,truth",), drop=("whole",)))
+        np.testing.assert_array_equal(again.targets, dataset.targets)
+
+
+@pytest.mark.parametrize(
+    ("columns", "kinds"),
+    [
+        ([[1.5, 2.5, 3.5], [False, True, True]], ["numbers", "classes"]),
+        ([[1.5, 2.5, 3.5], [0, 1, 1]], "numbers"),
+        ([["a", "b", "a"], [0, 1, 1]], ["classes", "classes"]),
+        ([["a", "b", "a"], [0.0, 1.0, 1.0]], ["classes", "numbers"]),  # written with a decimal point, so measured
+        ([[1.5, 2.5, 3.5], [3, 4, 5]], "numbers"),
+        ([[0, 1, 1], [True, False, True]], "labels"),
+        ([["a", "b", "a"], [3, 4, 5]], ["classes", "numbers"]),
+        ([["a", "b", "a"], ["x", "y", "y"]], ["classes", "classes"]),
+    ],
+)
+def test_the_kind_of_each_target_beside_others(columns: list[list[object]], kinds: object) -> None:
+    targets = [of_array(f"t{k}", np.array(values)) for k, values in enumerate(columns)]
+    task, values, _ = understand(targets, None)
+    assert kinds == ([one.kind for one in task.tasks] if isinstance(task, Several) else task.kind)
+    assert values.shape == (3, 2)
+    np.testing.assert_array_equal(under(task, targets), values)
+
+
+def test_several_targets_that_cannot_be_learned_are_refused() -> None:
+    word, same = of_array("word", np.array(["a", "b", "a"])), of_array("same", np.array([2.0, 2.0, 2.0]))
+    with pytest.raises(RequestError, match=r"`same` is 2\.0 in every row: leave it out"):
+        understand([word, same], None)
+    task, _, _ = understand([word, of_array("real", np.array([0.5, 1.5, 2.5]))], None)
+    with pytest.raises(RequestError, match="the class 'c' in `word`"):
+        under(task, [of_array("word", np.array(["c", "b", "a"])), of_array("real", np.array([0.5, 1.5, 2.5]))])

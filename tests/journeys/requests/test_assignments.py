@@ -1,6 +1,7 @@
 import pytest
 
 from gradwise import defaults
+from gradwise.criteria.embedding.embed_neighbours import EmbedNeighbours
 from gradwise.criteria.penalties import L2
 from gradwise.journeys.requests.assignments import Assignment, assignments_of, resolve
 from gradwise.journeys.requests.training_requests import FitRequest
@@ -94,6 +95,24 @@ def test_knobs_of_a_new_part_can_be_set_in_any_order():
     deep = turned("optimiser.schedule.tau_updates=50", "optimiser.schedule=InverseTime")
     assert float(deep.optimiser.optimiser.schedule.tau_updates) == 50
     assert turned("stopping.growth=Plus", "stopping.growth.examples=7").stopping.growth == Plus(7.0)
+
+
+def test_a_knob_that_the_old_part_has_twice_is_that_of_the_new_one():
+    """`criterion.coefficient` is that of two penalties, until the criterion is another."""
+    for texts in (
+        ("criterion=EmbedNeighbours", "criterion.coefficient=0.3"),
+        ("criterion.coefficient=0.3", "criterion=EmbedNeighbours"),
+    ):
+        assert turned(*texts).criterion == EmbedNeighbours(coefficient=0.3)
+    with pytest.raises(RequestError, match="ambiguous"):
+        turned("criterion.coefficient=0.3")
+
+
+def test_fractions_are_listed_where_the_default_is_one():
+    recipe = turned("criterion.loss.weights=1, 0.5", recipe=defaults.multitask())
+    assert recipe.criterion.loss.weights == (1.0, 0.5)
+    with pytest.raises(RequestError, match="expected numbers separated by commas"):
+        turned("criterion.loss.weights=a,b", recipe=defaults.multitask())
 
 
 def test_a_schedule_becomes_any_other_and_constant_again():

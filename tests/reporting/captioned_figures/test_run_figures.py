@@ -132,7 +132,7 @@ def test_residuals_of_one_output_get_two_pictures_and_of_many_one_each(numbers_r
 
 
 def test_the_metric_table_has_every_metric_of_every_part(numbers_record):
-    table = run_figures.metric_table(numbers_record)
+    table = run_figures.metric_tables(numbers_record)[0]
     assert table.header == ("", "training", "validation", "test")
     assert [row[0] for row in table.rows] == ["RMSE (chosen)", "MAE", "R²"]
     train, test = (f"{numbers_record.metrics[part]['rmse']:.3g}" for part in ("train", "test"))
@@ -142,7 +142,7 @@ def test_the_metric_table_has_every_metric_of_every_part(numbers_record):
 
 def test_missing_metrics_are_dashes(numbers_record):
     metrics = {**numbers_record.metrics, "test": {"rmse": None, "mae": float("nan")}}
-    table = run_figures.metric_table(dataclasses.replace(numbers_record, metrics=metrics))
+    table = run_figures.metric_tables(dataclasses.replace(numbers_record, metrics=metrics))[0]
     assert [row[3] for row in table.rows] == ["–", "–", "–"]
 
 

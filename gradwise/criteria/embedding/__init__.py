@@ -1,0 +1,1 @@
+"""Embeddings learned from pairs: neighbours lie close together, other examples apart."""
