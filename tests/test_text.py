@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 import gradwise as gw
+from gradwise.data.reading.at_hand import texts_as_table
 from gradwise.data.reading.read import ReadRequest, read
 from gradwise.runtime.errors import RequestError
 
@@ -51,6 +52,27 @@ def test_every_format_gives_the_same_rows(files: Path, name: str) -> None:
     np.testing.assert_array_equal(dataset.inputs, expected.inputs)
     assert dataset.columns == expected.columns
     assert np.array_equal(dataset.targets, expected.targets)
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["good film", None],
+        ("good film", float("nan")),
+        np.array(["good film", None], object),
+        pd.Series(["good film", None], dtype="string", name="said"),
+    ],
+)
+def test_every_list_of_texts_is_a_table_of_one_column(texts: Any) -> None:
+    table = texts_as_table(texts)
+    assert table.to_pydict() == {"said" if isinstance(texts, pd.Series) else "text": ["good film", None]}
+
+
+@pytest.mark.parametrize(
+    "data", [[1.0, 2.0], np.zeros(3), [np.zeros(2), np.zeros(3)], pd.DataFrame({"a": ["b"]}), "text"]
+)
+def test_other_data_are_no_texts(data: Any) -> None:
+    assert texts_as_table(data) is None
 
 
 @pytest.fixture(scope="module")
