@@ -9,8 +9,10 @@ import pandas as pd
 import pytest
 
 import gradwise as gw
+from gradwise.checking.data.data import find_data, from_dataset, measure_data
 from gradwise.data.reading.at_hand import texts_as_table
 from gradwise.data.reading.read import ReadRequest, read
+from gradwise.data.text.words import split_words
 from gradwise.runtime.errors import RequestError
 
 GOOD, BAD = ["splendid", "moving", "fresh"], ["tedious", "empty", "stale"]
@@ -196,3 +198,15 @@ def test_a_test_file_is_read_under_the_words_of_training(files: Path) -> None:
     assert dataset.test.columns == dataset.columns
     first = [words[int(code)] for code in dataset.test.inputs[0] if not np.isnan(code)]
     assert first == NEW_TEXTS[0].replace(".", " .").split()[: dataset.shape[0]]
+
+
+def test_checks_of_data_find_copied_texts_and_nothing_in_those_that_are_not() -> None:
+    bags = [" ".join(sorted(split_words(text))) for text in TEXTS]  # in another order the same words count as a copy
+    kept = sorted({bag: row for row, bag in enumerate(bags)}.values())
+    dataset = read([TEXTS[row] for row in kept], ReadRequest(), CLASSES[kept])
+    train, valid, test = (dataset.take(np.arange(*ends)) for ends in ((0, 140), (140, 180), (180, len(kept))))
+    clean = measure_data(**from_dataset(dataset, (train, valid, test)), key=gw.from_seed(0))
+    assert [one.code for one in find_data(clean)] == []
+    copied = measure_data(**from_dataset(dataset, (train, valid, dataset.take(np.arange(50)))), key=gw.from_seed(0))
+    assert [one.copied for one in copied.overlaps] == [0, 50]
+    assert [(one.code, one.level) for one in find_data(copied)] == [("GW201", "error")]
