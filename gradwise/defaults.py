@@ -258,7 +258,7 @@ def _widest(dataset: Dataset | None) -> int:
     """Units of the widest layers that a search tries: twice the inputs, so that the first can be overcomplete (D1)."""
     if dataset is None:
         return 256
-    coded = [max(1, len(column.categories)) for column in dataset.columns]
+    coded = [max(1, len(column.categories)) for column in dataset.columns if column.kind != "text"]
     inputs = sum(coded) if len(dataset.shape) == 1 and coded else math.prod(dataset.shape)
     return max(256, min(2 * inputs, _WIDEST))
 

@@ -1,4 +1,4 @@
-"""The recipe for pictures: when it is chosen, and what a search varies of it."""
+"""The recipes for pictures and texts: when they are chosen, and what a search varies of them."""
 
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,15 @@ from gradwise.journeys.requests.training_requests import FitRequest
 from gradwise.models.convolution.convolutional import Convolutional
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.first_order.sgd import Sgd
-from gradwise.recipes import InputForm, input_form, parts_for_pictures, ranges_of_network
-from gradwise.specs.dataset import Classes, Dataset
+from gradwise.recipes import (
+    InputForm,
+    form_of_recipe,
+    input_form,
+    parts_for_pictures,
+    parts_for_texts,
+    ranges_of_network,
+)
+from gradwise.specs.dataset import Classes, Column, Dataset
 from gradwise.training.stopping import Patience
 
 
@@ -98,3 +105,32 @@ def test_a_finished_run_of_pictures_is_recognised(tmp_path: Path) -> None:
     assert isinstance(first.record.recipe.model, Convolutional)
     again = gw.fit(tmp_path / "data.npz", resume=True, **given)
     assert again.record.seconds == first.record.seconds
+
+
+def _with_text() -> Dataset:
+    columns = (Column("age"), Column("review:1", "text", ("bad", "good")), Column("review:2", "text"))
+    inputs = np.random.default_rng(0).integers(0, 2, (40, 3)).astype(float)
+    return Dataset(inputs, np.arange(40) % 2, Classes(np.arange(2)), columns)
+
+
+def test_a_table_with_a_text_has_its_own_recipe_and_is_known_by_it() -> None:
+    data = _with_text()
+    assert input_form(data) == InputForm("texts", 40)
+    recipe = defaults.for_data(data)
+    assert recipe == defaults.texts("classes", 40)
+    assert form_of_recipe(recipe, 40, (3,), is_table=False) == InputForm("texts", 40)
+    assert form_of_recipe(defaults.classification(), 40, (3,), is_table=False) == InputForm()
+    assert [parts_for_texts(rows)["stopping"].epochs for rows in (50, 2000, 10_000, 10**6)] == [100, 50, 10, 10]
+
+
+def test_a_network_of_ones_own_keeps_the_rest_of_the_recipe_for_texts() -> None:
+    own = Mlp(widths=(8,))
+    assert defaults.for_data(_with_text(), model=own) == defaults.texts("classes", 40, model=own)
+
+
+def test_a_vocabulary_does_not_widen_the_layers_that_a_search_tries() -> None:
+    words = tuple(f"w{number:05}" for number in range(5000))
+    columns = (Column("review:1", "text", words), Column("review:2", "text"))
+    data = Dataset(np.zeros((40, 2)), np.arange(40) % 2, Classes(np.arange(2)), columns)
+    widest = {one.path: one.prior for one in defaults.search_space(defaults.for_data(data), data).dimensions}
+    assert widest["model.widths.each"].high == 256

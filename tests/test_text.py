@@ -9,7 +9,10 @@ import pandas as pd
 import pytest
 
 import gradwise as gw
+from gradwise.checking.data.data import find_data, from_dataset, measure_data
+from gradwise.data.reading.at_hand import texts_as_table
 from gradwise.data.reading.read import ReadRequest, read
+from gradwise.data.text.words import split_words
 from gradwise.runtime.errors import RequestError
 
 GOOD, BAD = ["splendid", "moving", "fresh"], ["tedious", "empty", "stale"]
@@ -51,6 +54,27 @@ def test_every_format_gives_the_same_rows(files: Path, name: str) -> None:
     np.testing.assert_array_equal(dataset.inputs, expected.inputs)
     assert dataset.columns == expected.columns
     assert np.array_equal(dataset.targets, expected.targets)
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["good film", None],
+        ("good film", float("nan")),
+        np.array(["good film", None], object),
+        pd.Series(["good film", None], dtype="string", name="said"),
+    ],
+)
+def test_every_list_of_texts_is_a_table_of_one_column(texts: Any) -> None:
+    table = texts_as_table(texts)
+    assert table.to_pydict() == {"said" if isinstance(texts, pd.Series) else "text": ["good film", None]}
+
+
+@pytest.mark.parametrize(
+    "data", [[1.0, 2.0], np.zeros(3), [np.zeros(2), np.zeros(3)], pd.DataFrame({"a": ["b"]}), "text"]
+)
+def test_other_data_are_no_texts(data: Any) -> None:
+    assert texts_as_table(data) is None
 
 
 @pytest.fixture(scope="module")
@@ -174,3 +198,15 @@ def test_a_test_file_is_read_under_the_words_of_training(files: Path) -> None:
     assert dataset.test.columns == dataset.columns
     first = [words[int(code)] for code in dataset.test.inputs[0] if not np.isnan(code)]
     assert first == NEW_TEXTS[0].replace(".", " .").split()[: dataset.shape[0]]
+
+
+def test_checks_of_data_find_copied_texts_and_nothing_in_those_that_are_not() -> None:
+    bags = [" ".join(sorted(split_words(text))) for text in TEXTS]  # in another order the same words count as a copy
+    kept = sorted({bag: row for row, bag in enumerate(bags)}.values())
+    dataset = read([TEXTS[row] for row in kept], ReadRequest(), CLASSES[kept])
+    train, valid, test = (dataset.take(np.arange(*ends)) for ends in ((0, 140), (140, 180), (180, len(kept))))
+    clean = measure_data(**from_dataset(dataset, (train, valid, test)), key=gw.from_seed(0))
+    assert [one.code for one in find_data(clean)] == []
+    copied = measure_data(**from_dataset(dataset, (train, valid, dataset.take(np.arange(50)))), key=gw.from_seed(0))
+    assert [one.copied for one in copied.overlaps] == [0, 50]
+    assert [(one.code, one.level) for one in find_data(copied)] == [("GW201", "error")]

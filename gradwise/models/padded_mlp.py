@@ -21,6 +21,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from ..specs.contracts import AbstractModel
+from ..specs.dataset import InputLayout
 from ..specs.sparse.rows import Rows
 from .activations import AbstractActivation, Gelu, HardTanh, Identity, Mish, Rectifier, Selu, Sigmoid, Softsign, Tanh
 from .mlp import Mlp, MlpNetwork, NoNorm, build_network
@@ -55,6 +56,9 @@ class PaddedMlp(AbstractModel):
     def build(self, inputs: tuple[int, ...], outputs: int, *, key: Key[Array, ""]) -> MlpNetwork:
         true = [self.true_widths[number] for number in range(len(self.mlp.widths))]
         return build_network(self.mlp, true, inputs, outputs, key, deeper=self.deeper)
+
+    def for_inputs(self, layout: InputLayout | None) -> "PaddedMlp":
+        return self  # the perceptron was told before it was padded
 
     def started(self, network: Any, inputs: Rows) -> Any:
         return self.mlp.started(network, inputs)

@@ -70,7 +70,7 @@ class SharedNetwork(eqx.Module):
     inputs: InputStage | None = None
 
     def __call__(self, x: Float[Array, "..."], *, key: Key[Array, ""] | None = None) -> Float[Array, "..."]:
-        h = jnp.ravel(x) if self.inputs is None else self.inputs(jnp.ravel(x))
+        h = jnp.ravel(x) if self.inputs is None else self.inputs(jnp.ravel(x), key=key)
         h = jnp.broadcast_to(h, (self.output.bias.shape[0], h.shape[0]))
         for number, layer in enumerate(self.layers):
             h = layer(h, key=None if key is None else jr.fold_in(key, number))

@@ -26,6 +26,7 @@ from gradwise.optimisers.averaging.parameter_average import MovingAverage
 from gradwise.optimisers.first_order.sgd import HeavyBall, Sgd
 from gradwise.optimisers.wrappers.rates_by_kind import RatesByKind
 from gradwise.runtime import keys
+from gradwise.specs.dataset import InputLayout
 from gradwise.specs.networks import apply_batch
 from gradwise.specs.paths import Buffer
 from gradwise.specs.recipe import Recipe
@@ -299,3 +300,14 @@ def test_depth_is_kept_where_a_missing_layer_would_be_seen(model: Mlp) -> None:
     assert isinstance(padded, PaddedMlp)
     assert len(padded.mlp.widths) == len(model.widths)
     assert not padded.deeper
+
+
+def test_a_padded_network_reads_text_as_its_own_does() -> None:
+    layout = InputLayout(numbers=1, texts=((3, 4),))
+    plain = Mlp(widths=(5,), dropout=0.0, inputs=Embedded()).for_inputs(layout)
+    padded = pad(plain, (4,), lambda width: 8).for_inputs(layout)
+    assert isinstance(padded, PaddedMlp)
+    x = jnp.array([0.3, 2.0, 4.0, 5.0])
+    ours, theirs = (each.build((4,), 2, key=jr.key(0)) for each in (plain, padded))
+    for key in (None, jr.key(1)):  # with a key some of the words are hidden, the same ones
+        np.testing.assert_allclose(ours(x, key=key), theirs(x, key=key), rtol=1e-6)

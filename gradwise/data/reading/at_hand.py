@@ -32,14 +32,16 @@ _TAKEN = "a path, a named set, a data frame, a list of texts, arrays (X, y) or a
 
 def texts_as_table(data: Any) -> Any:
     """Texts, a list, array or series of them, as an Arrow table of one column; None if the data are something else."""
+    import pandas as pd
     import pyarrow as pa
 
     if getattr(data, "ndim", 1) != 1 or not (isinstance(data, list | tuple) or hasattr(data, "dtype")):
         return None
-    values = list(data) if isinstance(data, list | tuple) or data.dtype.kind not in "biufcmM" else []
+    known = isinstance(data, list | tuple) or getattr(data.dtype, "kind", "O") not in "biufcmM"
+    values = list(data) if known else []
     if not values or not any(isinstance(one, str) for one in values):
         return None
-    odd = [one for one in values if not (one is None or one != one or isinstance(one, str))]
+    odd = [one for one in values if not (isinstance(one, str) or pd.isna(one) is True)]
     if odd:
         raise RequestError(f"the texts contain {odd[0]!r:.40}, which is no text: give strings, or None if missing.")
     texts = [one if isinstance(one, str) else None for one in values]

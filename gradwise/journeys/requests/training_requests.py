@@ -77,7 +77,7 @@ class DataRequest(FolderRequest):
     task: str | None = option(None, "classes, labels or numbers.", DATA, "KIND", shown="from the values")
     drop: tuple[str, ...] = option((), "Ignore a column; repeatable.", DATA, "COLUMN")
     kind: dict[str, str] = option(
-        {}, "Read a column as number, category or date; repeatable.", DATA, "COLUMN=KIND", values.read_kinds
+        {}, "Read a column as number, category, date or text; repeatable.", DATA, "COLUMN=KIND", values.read_kinds
     )
     group: str | None = option(None, "Never split the rows of a group.", DATA, "COLUMN")
     time: str | None = option(None, "Split by time: train on the past, test on the newest.", DATA, "COLUMN")

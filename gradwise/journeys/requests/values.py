@@ -83,7 +83,7 @@ def parse_pairs(value: Any, name: str, example: str) -> dict[str, str]:
 
 def read_kinds(value: Any, name: str) -> dict[str, str]:
     """How to read some columns: `zip=category`."""
-    return parse_pairs(value, name, "column=category, column=number or column=date")
+    return parse_pairs(value, name, "column=category, column=number, column=date or column=text")
 
 
 def read_class_weight(value: Any, name: str) -> str | dict[str, float]:

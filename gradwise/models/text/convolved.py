@@ -14,7 +14,15 @@ from ...runtime.errors import RequestError
 from ...specs.knobs import switch
 from ...specs.priors import Choice
 from ..initial_weights import AbstractInitial, FanIn
-from .readers import AbstractTextReader, Words, WordTable, vector_deviation, vector_size, word_dropout, word_vectors
+from .readers import (
+    AbstractTextReader,
+    TextWords,
+    WordTable,
+    vector_deviation,
+    vector_size,
+    word_dropout,
+    word_vectors,
+)
 
 
 class WordFilters(eqx.Module):
@@ -45,7 +53,7 @@ class ConvolvedWords(eqx.Module):
     vectors: WordTable
     filters: tuple[WordFilters, ...]
 
-    def __call__(self, words: Words, *, key: Key[Array, ""] | None = None) -> Float[Array, " features"]:
+    def __call__(self, words: TextWords, *, key: Key[Array, ""] | None = None) -> Float[Array, " features"]:
         found = self.vectors(words, key)
         return jnp.concatenate([one(*found) for one in self.filters])
 

@@ -24,7 +24,7 @@ from ...specs.knobs import Spec, is_off, knob, switch
 from ...specs.priors import Choice, LogUniform, Uniform, ZeroOr
 from ...specs.schedules import Noise
 
-Words = Float[Array, " places"]
+TextWords = Float[Array, " places"]
 
 
 class WordTable(eqx.Module):
@@ -34,7 +34,7 @@ class WordTable(eqx.Module):
     dropout: Noise | None
 
     def __call__(
-        self, words: Words, key: Key[Array, ""] | None
+        self, words: TextWords, key: Key[Array, ""] | None
     ) -> tuple[Float[Array, "places size"], Bool[Array, " places"]]:
         """Vectors, zeros where there is no word or it was dropped, and which places hold one."""
         codes = words.astype(jnp.int32)
@@ -57,7 +57,7 @@ class BagOfWords(eqx.Module):
 
     words: int = eqx.field(static=True)  # in the vocabulary; one more stands for all others
 
-    def __call__(self, words: Words, *, key: Key[Array, ""] | None = None) -> Float[Array, " vocabulary"]:
+    def __call__(self, words: TextWords, *, key: Key[Array, ""] | None = None) -> Float[Array, " vocabulary"]:
         codes = words.astype(jnp.int32)
         present = (codes <= self.words).astype(jnp.float32)
         counts = jnp.zeros(self.words + 1).at[jnp.minimum(codes, self.words)].add(present)
@@ -69,7 +69,7 @@ class MeanOfWords(eqx.Module):
 
     vectors: WordTable
 
-    def __call__(self, words: Words, *, key: Key[Array, ""] | None = None) -> Float[Array, " size"]:
+    def __call__(self, words: TextWords, *, key: Key[Array, ""] | None = None) -> Float[Array, " size"]:
         vectors, present = self.vectors(words, key)
         return jnp.sum(vectors, axis=0) / jnp.maximum(jnp.sum(present), 1)
 

@@ -13,7 +13,15 @@ from jaxtyping import Array, Float, Key
 
 from ..recurrence.pooling import AttentionPooling
 from ..recurrence.recurrent import Recurrent, RecurrentNetwork
-from .readers import AbstractTextReader, Words, WordTable, vector_deviation, vector_size, word_dropout, word_vectors
+from .readers import (
+    AbstractTextReader,
+    TextWords,
+    WordTable,
+    vector_deviation,
+    vector_size,
+    word_dropout,
+    word_vectors,
+)
 
 
 class WordsInOrder(eqx.Module):
@@ -25,7 +33,7 @@ class WordsInOrder(eqx.Module):
     vectors: WordTable
     network: RecurrentNetwork
 
-    def __call__(self, words: Words, *, key: Key[Array, ""] | None = None) -> Float[Array, " features"]:
+    def __call__(self, words: TextWords, *, key: Key[Array, ""] | None = None) -> Float[Array, " features"]:
         first, second = (None, None) if key is None else jr.split(key)
         vectors, _ = self.vectors(words, first)
         is_word = words.astype(jnp.int32) < self.vectors.table.shape[0]
