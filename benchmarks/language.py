@@ -93,7 +93,7 @@ def main() -> None:
     parser.add_argument("--which", choices=names, required=True)
     parser.add_argument("--epochs", type=float, help="length of the run, if not that of the setting")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--words", type=int, default=0, help="training words; 0: all")
+    parser.add_argument("--words", type=int, default=0, help="training words, to time a run; 0: all")
     parser.add_argument("--out", type=Path, default=Path("language.json"))
     asked = parser.parse_args()
     given = settings(asked.which)

@@ -51,7 +51,9 @@ def read_pairs(path: str | Path) -> list[tuple[str, str, float]]:
     """Two words and a judgement on each line, as in WordSim-353 and SimLex-999; a heading or a comment is left out."""
     found = []
     for line in _lines(path):
-        cells = [] if line.startswith("#") else line.replace(",", "\t").split("\t")
+        if line.startswith("#"):
+            continue
+        cells = line.replace(",", "\t").split("\t")
         cells = cells if len(cells) >= 3 else line.split()
         try:
             found.append((cells[0].strip(), cells[1].strip(), float(cells[2])))

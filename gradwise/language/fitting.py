@@ -33,7 +33,12 @@ from .language_model import LanguageModel
 from .text_windows import windows
 from .tokens import Text, Vocabulary, read_tokens
 
-_MODELS: dict[str, Any] = {"feed-forward": FeedForwardLanguageModel, "recurrent": RecurrentLanguageModel}
+# The feed-forward network, its rate and the words of an update are those measured on the Penn Treebank, where a sample
+# of the vocabulary took the place of all words.
+_MODELS: dict[str, Any] = {
+    "feed-forward": FeedForwardLanguageModel(size=150, units=(300,), tied=True, dropout=0.3),
+    "recurrent": RecurrentLanguageModel(dropout=0.3),  # Unproven: two layers of 200 cells, as in the benchmark
+}
 _HELD_OUT = 10  # one word in so many, where there is no validation text
 _FEWEST = 20  # words of a text
 _UPDATES = 100  # in an epoch at the least, where the text has words enough
@@ -48,15 +53,15 @@ def language_recipe(model: Any = "feed-forward", *, epochs: float = 10.0, batch:
     if isinstance(model, str):
         if model not in _MODELS:
             raise RequestError(f"unknown language model `{model}`; choose from {', '.join(_MODELS)}, or give a model.")
-        model = _MODELS[model]()
+        model = _MODELS[model]
     if not isinstance(model, FeedForwardLanguageModel | RecurrentLanguageModel):
         raise RequestError(
             f"expected a language model such as `RecurrentLanguageModel()`; got {type(model).__name__}. "
             f"Or choose from {', '.join(_MODELS)}."
         )
     carried = isinstance(model, RecurrentLanguageModel)
-    batch = batch or (20 if carried else 32)
-    adam = Adam(0.003, schedule=OneCycle())
+    batch = batch or (20 if carried else 64)
+    adam = Adam(0.003 if carried else 0.002, schedule=OneCycle())
     stopping = Off(epochs=epochs, keep="best", spacing=1.0, least_examples=1, every_epochs=min(1.0, epochs))
     chosen = {
         "split": GivenParts(),

@@ -37,7 +37,8 @@ def test_neighbours_are_those_of_a_loop() -> None:
 def test_similarity_is_spearmans_correlation_over_the_known_pairs(tmp_path: Path) -> None:
     path = tmp_path / "pairs.tsv"
     path.write_text(
-        "# judged\nWord 1\tWord 2\tHuman (mean)\nking\tqueen\t8.5\nking\tapple\t2\nMan\twoman\t8\npear\tapple\t9\n"
+        "# judged\n# Word 1\tWord 2\tHuman (mean)\n"
+        "Word 1\tWord 2\tHuman (mean)\nking\tqueen\t8.5\nking\tapple\t2\nMan\twoman\t8\npear\tapple\t9\n"
         "queen\tapple\t1\nParis\tking\t3\n"
     )
     pairs = [("king", "queen", 8.5), ("king", "apple", 2), ("man", "woman", 8), ("queen", "apple", 1)]
@@ -46,6 +47,7 @@ def test_similarity_is_spearmans_correlation_over_the_known_pairs(tmp_path: Path
     found = VECTORS.word_similarity(path)
     assert found.correlation == pytest.approx(expected)
     assert (found.covered, found.pairs) == (5, 6)
+    assert len(read_pairs(path)) == 6
 
 
 def test_analogies_are_answered_by_the_nearest_other_word(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def distance(criterion: SampledNextWord, draws: int = 200) -> tuple[float, float
     return float(each), float(jnp.linalg.norm(some.mean(0) - EXACT) / length)
 
 
-@pytest.mark.parametrize("noise", ["unigram", "log-uniform"])
+@pytest.mark.parametrize("noise", ["unigram", pytest.param("log-uniform", marks=pytest.mark.slow)])
 def test_the_gradient_tends_to_that_of_all_words(noise: str) -> None:
     found = [distance(SampledNextWord(samples=samples, noise=noise)) for samples in (5, 15, 35)]
     each, mean = zip(*found, strict=True)

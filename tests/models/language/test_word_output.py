@@ -13,16 +13,15 @@ FEATURES = jnp.asarray(np.random.default_rng(0).normal(size=(4, WIDTH)), jnp.flo
 
 
 @pytest.mark.parametrize("output", [FullSoftmax(), TwoLevelSoftmax(), TwoLevelSoftmax(classes=1)], ids=repr)
-@pytest.mark.parametrize("words", [2, 9, 11])
+@pytest.mark.parametrize("words", [2, 11])
 def test_probabilities_sum_to_one_and_each_alone_is_the_same(output: FullSoftmax, words: int) -> None:
     layer = output.build(words, WIDTH, key=jr.key(1))
     layer = jax.tree.map(lambda leaf: leaf + jr.normal(jr.key(2), leaf.shape), layer)
     whole = np.asarray(layer.log_probabilities(FEATURES), np.float64)
     assert whole.shape == (4, words)
     np.testing.assert_allclose(np.exp(whole).sum(1), 1.0, rtol=1e-6)
-    for word in range(words):
-        alone = layer.log_probability(FEATURES, jnp.full(4, word))
-        np.testing.assert_allclose(alone, whole[:, word], rtol=1e-4, atol=1e-5)
+    each = layer.log_probability(jnp.repeat(FEATURES, words, axis=0), jnp.tile(jnp.arange(words), 4))
+    np.testing.assert_allclose(each, whole.ravel(), rtol=1e-4, atol=1e-5)
 
 
 def test_two_levels_are_the_product_of_two_softmaxes() -> None:
