@@ -377,6 +377,21 @@ def sparse(result: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n" + _source(result)
 
 
+def domains(result: dict[str, Any]) -> str:
+    views = list(result["errors"])
+    names = list(result["errors"][views[0]])
+    lines = ["| from, to | " + " | ".join(views) + " |", "|---" * (1 + len(views)) + "|"]
+    for source in names:
+        for target in names:
+            cells = " | ".join(f"{result['errors'][view][source][target]:.1%}" for view in views)
+            lines.append(f"| {source}, {target if target != source else 'itself'} | {cells} |")
+    for name, shown in (("loss", "transfer loss, 12 pairs"), ("ratio", "transfer ratio, 12 pairs")):
+        form = "{:.1%}" if name == "loss" else "{:.2f}"
+        cells = " | ".join(form.format(result["summary"][view][name]) for view in views)
+        lines.append(f"| {shown} | {cells} |")
+    return "\n".join(lines) + "\n" + _source(result)
+
+
 def sampled_reconstruction(result: dict[str, Any]) -> str:
     titles = {"dense": "dense", "torch": "dense, PyTorch"}
     others = [name for name in titles if name in result["runs"][0]]
@@ -820,6 +835,7 @@ def check_codes() -> str:
 
 
 TABLES = {
+    "domains": domains,
     "sampled_reconstruction": sampled_reconstruction,
     "sparse": sparse,
     "few_labels": few_labels,
