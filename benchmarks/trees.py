@@ -1,12 +1,11 @@
-"""Trees: arithmetic with one digit, by a recursive network and by a recurrent one that reads the same expression.
+"""Trees: formulas of true and false, by a recursive network and by a recurrent one that reads the same formula.
 
-    python benchmarks/trees.py [--seeds 3] [--rows 4000] [--depth 3] [--deepest 6] [--out trees.json]
+    python benchmarks/trees.py [--seeds 3] [--rows 2000] [--depth 3] [--deepest 6] [--out trees.json]
 
-An expression is a digit, or two expressions joined by + - *, and its value is the last digit of the result, so that
-every node has a value of one digit. Both networks learn from the same expressions, in trees no deeper than `--depth`,
-and are measured on others, and on ones exactly as deep as each depth up to `--deepest`. The recurrent network reads the
-symbols and brackets from left to right. Both have the recipe of their kind of data and choose their best network on a
-fifth of the rows.
+A formula is T or F, the negation of one, or two joined by and (&), or (|), exclusive or (^); the target is its value.
+Both networks learn from the same formulas, no deeper than `--depth`, and are measured on others, and on ones exactly as
+deep as each depth up to `--deepest`. The recurrent network reads the symbols and brackets from left to right. Both have
+the recipe of their kind of data and choose their best network on a fifth of the rows.
 
 Then one pass over trees, forward and backward, in two orders: node after node, as `Recursive` does it, and level after
 level, all nodes of a level at once in the room of the widest.
@@ -34,34 +33,35 @@ from gradwise.specs.dataset import InputLayout
 from gradwise.specs.paths import trainable
 
 HERE = Path(__file__).parent
-LETTERS = "0123456789+-*()"
-Written = tuple[str, int]
+LETTERS = "TF&|^!()"
+Written = tuple[str, bool]
 
 
-def expression(depth: int, draw: random.Random, whole: bool) -> Written:
-    """An expression in brackets and its value; with `whole` one branch goes down to the last level."""
+def formula(depth: int, draw: random.Random, whole: bool) -> Written:
+    """A formula in brackets and its value; with `whole` one branch goes down to the last level."""
     if depth == 0 or (not whole and draw.random() < 0.3):
-        value = draw.randrange(10)
-        return str(value), value
-    deep_left = draw.random() < 0.5
-    one, first = expression(depth - 1, draw, whole and deep_left)
-    two, second = expression(depth - 1, draw, whole and not deep_left)
-    sign = draw.choice("+-*")
-    value = first + second if sign == "+" else first - second if sign == "-" else first * second
-    return f"({sign} {one} {two})", value % 10
+        value = draw.random() < 0.5
+        return "T" if value else "F", value
+    sign, deep_left = draw.choice("&|^^!"), draw.random() < 0.5
+    one, first = formula(depth - 1, draw, whole and (deep_left or sign == "!"))
+    if sign == "!":
+        return f"(! {one})", not first
+    two, second = formula(depth - 1, draw, whole and not deep_left)
+    value = {"&": first and second, "|": first or second, "^": first != second}[sign]
+    return f"({sign} {one} {two})", value
 
 
-def expressions(count: int, depths: range, seed: int) -> list[Written]:
-    """Different expressions, their depths drawn evenly."""
-    draw, found = random.Random(seed), dict[str, int]()
+def formulas(count: int, depths: range, seed: int) -> list[Written]:
+    """Different formulas, their depths drawn evenly."""
+    draw, found = random.Random(seed), dict[str, bool]()
     while len(found) < count:
-        text, value = expression(draw.choice(depths), draw, whole=True)
+        text, value = formula(draw.choice(depths), draw, whole=True)
         found[text] = value
     return list(found.items())
 
 
 def as_steps(written: list[Written]) -> gw.Sequences:
-    """The symbols and brackets from left to right, each as one of 15 flags."""
+    """The symbols and brackets from left to right, each as one of 8 flags."""
     rows = np.eye(len(LETTERS), dtype=np.float32)
     return gw.Sequences.from_list([rows[[LETTERS.index(c) for c in text if c != " "]] for text, _ in written])
 
@@ -72,17 +72,17 @@ def as_trees(written: list[Written], symbols: tuple[str, ...] | None = None) -> 
 
 def measure(seed: int, rows: int, depth: int, deepest: int, epochs: float) -> list[dict[str, Any]]:
     """Errors of both networks at each depth, after one training each."""
-    everything = expressions(rows + 1000, range(1, depth + 1), seed)
+    everything = formulas(rows + 1000, range(2, depth + 1), seed)
     train, apart = everything[:rows], everything[rows:]
     known = {text for text, _ in train}
     tests = {f"to {depth}": apart}
     for level in range(depth + 1, deepest + 1):
-        several = expressions(1000, range(level, level + 1), 1000 + seed)
+        several = formulas(1000, range(level, level + 1), 1000 + seed)
         tests[str(level)] = [one for one in several if one[0] not in known]
     found = []
     for name, inputs_of in (("recursive", as_trees), ("recurrent", as_steps)):
-        values = np.array([value for _, value in train])
-        dataset = gw.Dataset(inputs_of(train), values, gw.Classes(np.arange(10)))
+        values = np.array([int(value) for _, value in train])
+        dataset = gw.Dataset(inputs_of(train), values, gw.Classes(np.arange(2)))
         recipe = gw.defaults.for_data(dataset, stopping=gw.Off(epochs=epochs), split=gw.HoldOut(valid=0.2, test=0.0))
         begun = time.monotonic()
         record = gw.train(recipe, dataset, key=gw.from_seed(seed))
@@ -90,7 +90,7 @@ def measure(seed: int, rows: int, depth: int, deepest: int, epochs: float) -> li
         errors = {}
         for level, part in tests.items():
             told = np.argmax(np.asarray(record.predictor.predict(inputs_of(part))), axis=1)
-            errors[level] = float(np.mean(told != np.array([value for _, value in part])))
+            errors[level] = float(np.mean(told != np.array([int(value) for _, value in part])))
         found.append({"network": name, "seed": seed, "errors": errors, "seconds": took})
         print(json.dumps(found[-1]), flush=True)
     return found
@@ -141,12 +141,12 @@ def roots_by_levels(network: RecursiveNetwork, x: Any, starts: Any, counts: Any,
     return done[jnp.sum(present) - 1, 0]
 
 
-def orders(depth: int, batch: int = 64, repeats: int = 20) -> dict[str, Any]:
+def orders(depth: int, batch: int = 64, repeats: int = 7) -> dict[str, Any]:
     """Milliseconds of a gradient over a batch of trees of this depth, in both orders."""
-    trees = as_trees(expressions(batch, range(depth, depth + 1), 0))
+    trees = as_trees(formulas(batch, range(depth, depth + 1), 0))
     sorted_rows, starts, counts = by_level(trees)
     model = Recursive(dropout=0.0).for_inputs(InputLayout(0, 0, (len(trees.symbols),)))
-    network = model.build(trees.shape[1:], 10, key=jr.key(0))
+    network = model.build(trees.shape[1:], 2, key=jr.key(0))
     parameters, rest = trainable(network)
     rows, plans = jnp.asarray(np.asarray(trees, np.float32)), (jnp.asarray(starts), jnp.asarray(counts))
     widest = int(counts.max())
@@ -176,13 +176,13 @@ def orders(depth: int, batch: int = 64, repeats: int = 20) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--rows", type=int, default=4000)
+    parser.add_argument("--rows", type=int, default=2000)
     parser.add_argument("--depth", type=int, default=3)
     parser.add_argument("--deepest", type=int, default=6)
     parser.add_argument("--epochs", type=float, default=60.0)
     parser.add_argument("--out", type=Path, default=HERE / "results" / "trees.json")
     given = parser.parse_args()
-    times = [orders(depth) for depth in (3, 5, 8)]
+    times = [orders(depth) for depth in (2, 4, 6)]
     print(json.dumps(times), flush=True)
     rows: list[dict[str, Any]] = []
     result = {

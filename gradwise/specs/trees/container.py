@@ -127,7 +127,10 @@ class Trees(Sequences):
         return heights[self.offsets[1:] - 1]
 
     def summaries(self) -> np.ndarray:
-        """One row for each tree: its nodes, its leaves, how often each symbol occurs, and the mean of its vectors."""
+        """One row for each tree: its nodes, its leaves, how often each symbol occurs, and the mean of its vectors.
+
+        The last column differs between any two trees that differ, so that only equal ones have equal rows.
+        """
 
         def total(columns: np.ndarray) -> np.ndarray:
             return np.asarray(np.add.reduceat(np.asarray(columns, np.float64), self.offsets[:-1], axis=0))
@@ -135,13 +138,21 @@ class Trees(Sequences):
         counted = np.arange(min(len(self.symbols), _COUNTED))
         leaves = total(self.is_leaf[:, None])
         mean = total(self.values[:, VECTOR:]) / leaves
-        return np.hstack([self.lengths[:, None], leaves, total(self.values[:, SYMBOL, None] == counted), mean])
+        counts = total(self.values[:, SYMBOL, None] == counted)
+        return np.hstack([self.lengths[:, None], leaves, counts, mean, self._fingerprints()[:, None]])
+
+    def _fingerprints(self) -> np.ndarray:
+        """A number in [0, 1) for each tree, of all its nodes and where they stand."""
+        weights = np.random.default_rng(0).random((int(self.lengths.max()), self.values.shape[1]))
+        place = np.arange(len(self.values)) - np.repeat(self.offsets[:-1], self.lengths)
+        each = (self.values * weights[place]).sum(axis=1, dtype=np.float64)
+        return np.asarray(np.add.reduceat(each, self.offsets[:-1]) % 1.0)
 
     def summary_names(self) -> tuple[str, ...]:
         """What the columns of `summaries` are called."""
         symbols = (f"`{symbol}` in the tree" for symbol in self.symbols[:_COUNTED])
         vectors = (f"mean of vector entry {number}" for number in range(1, self.values.shape[1] - VECTOR + 1))
-        return ("nodes", "leaves", *symbols, *vectors)
+        return ("nodes", "leaves", *symbols, *vectors, "fingerprint")
 
     def __repr__(self) -> str:
         least, most = int(self.lengths.min()), int(self.lengths.max())
