@@ -146,6 +146,22 @@ def trees(result: dict[str, Any]) -> str:
     return told + "\n".join(lines) + "\n" + _source(result)
 
 
+def stage_pretraining(result: dict[str, Any]) -> str:
+    """Mean test errors, and the paired differences from the network as it is drawn, with one standard error."""
+    names = list(result["rows"][0]["errors"])
+    lines = ["| labels | seeds | " + " | ".join(names) + " |", "|---|---|" + "---|" * len(names)]
+    for labels in dict.fromkeys(row["labels"] for row in result["rows"]):
+        own = [row["errors"] for row in result["rows"] if row["labels"] == labels]
+        cells = [f"{100 * statistics.mean(one['drawn'] for one in own):.1f} %"]
+        for name in names[1:]:
+            gaps = [100 * (one[name] - one["drawn"]) for one in own]
+            error = statistics.stdev(gaps) / math.sqrt(len(gaps))
+            mean = 100 * statistics.mean(one[name] for one in own)
+            cells.append(f"{mean:.1f} % ({statistics.mean(gaps):+.1f} ± {error:.1f})")
+        lines.append(f"| {labels} | {len(own)} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n" + _source(result)
+
+
 def example_cost(result: dict[str, Any]) -> str:
     lines = ["| hidden layers | ns an example without | with | more |", "|---|---|---|---|"]
     for row in result["rows"]:
@@ -807,6 +823,7 @@ TABLES = {
     "few_labels": few_labels,
     "sequences": sequences,
     "trees": trees,
+    "stage_pretraining": stage_pretraining,
     "larochelle": larochelle,
     "transfer": transfer,
     "dae_speed_cpu": speed,
