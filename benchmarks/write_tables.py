@@ -134,6 +134,43 @@ def language(result: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n" + _source(result)
 
 
+def trees(result: dict[str, Any]) -> str:
+    """Errors by depth of both networks, then the times of the two orders."""
+    rows, trained = result["rows"], result["trained"]
+    levels = list(rows[0]["errors"])
+    told = f"Wrong values among 1,000 formulas, after {trained['epochs']:.0f} epochs of {trained['rows']:,} formulas "
+    told += f"of depth 2 to {trained['depth']}.\n\n"
+    head = " | ".join(f"depth {level}" if level[0].isdigit() else f"other formulas {level}" for level in levels)
+    lines = [f"| network | seeds | {head} | seconds |", "|" + "---|" * (len(levels) + 3)]
+    for name in ("recursive", "recurrent"):
+        own = [row for row in rows if row["network"] == name]
+        errors = [statistics.mean(row["errors"][level] for row in own) for level in levels]
+        cells = " | ".join(f"{error:.1%}" for error in errors)
+        lines.append(f"| {name} | {len(own)} | {cells} | {statistics.mean(row['seconds'] for row in own):.0f} |")
+    lines += ["", "| depth | nodes | levels, widest | ms node after node | ms level after level |"]
+    lines.append("|---|---|---|---|---|")
+    for one in result["orders"]:
+        cells = f"{one['levels']}, {one['widest']} | {one['ms']['nodes']:.1f} | {one['ms']['levels']:.1f}"
+        lines.append(f"| {one['depth']} | {one['nodes']} | {cells} |")
+    return told + "\n".join(lines) + "\n" + _source(result)
+
+
+def stage_pretraining(result: dict[str, Any]) -> str:
+    """Mean test errors, and the paired differences from the network as it is drawn, with one standard error."""
+    names = list(result["rows"][0]["errors"])
+    lines = ["| labels | seeds | " + " | ".join(names) + " |", "|---|---|" + "---|" * len(names)]
+    for labels in dict.fromkeys(row["labels"] for row in result["rows"]):
+        own = [row["errors"] for row in result["rows"] if row["labels"] == labels]
+        cells = [f"{100 * statistics.mean(one['drawn'] for one in own):.1f} %"]
+        for name in names[1:]:
+            gaps = [100 * (one[name] - one["drawn"]) for one in own]
+            error = statistics.stdev(gaps) / math.sqrt(len(gaps))
+            mean = 100 * statistics.mean(one[name] for one in own)
+            cells.append(f"{mean:.1f} % ({statistics.mean(gaps):+.1f} ± {error:.1f})")
+        lines.append(f"| {labels} | {len(own)} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n" + _source(result)
+
+
 def example_cost(result: dict[str, Any]) -> str:
     lines = ["| hidden layers | ns an example without | with | more |", "|---|---|---|---|"]
     for row in result["rows"]:
@@ -840,6 +877,8 @@ TABLES = {
     "sparse": sparse,
     "few_labels": few_labels,
     "sequences": sequences,
+    "trees": trees,
+    "stage_pretraining": stage_pretraining,
     "larochelle": larochelle,
     "transfer": transfer,
     "semi_supervised_embedding": semi_supervised_embedding,
@@ -927,19 +966,8 @@ def main() -> None:
         *(
             HERE.parent / "docs" / f"{name}.md"
             for name in (
-                *(
-                    "design",
-                    "optimisers",
-                    "features",
-                    "check",
-                    "search",
-                    "tables",
-                    "export",
-                    "fit",
-                    "images",
-                    "language",
-                ),
-                *("sequences", "sparse"),
+                *("design", "optimisers", "features", "check", "search", "tables", "export", "fit", "images"),
+                *("language", "sequences", "trees", "sparse", "text"),
             )
         ),
     ):

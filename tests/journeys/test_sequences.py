@@ -74,7 +74,7 @@ def test_the_command_line_fits_and_predicts(
 
 def test_without_a_target_sequences_are_refused() -> None:
     waves, _ = _waves(40, 5)
-    with pytest.raises(gw.RequestError, match="sequences need a target"):
+    with pytest.raises(gw.RequestError, match="sequences and trees need a target"):
         gw.fit(waves)
 
 

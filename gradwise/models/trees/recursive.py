@@ -4,9 +4,10 @@
     Recursive(units=32, cell=TreeGru(), width=16)     symbols as vectors of 16 numbers
 
 The network takes one tree (nodes, channels), as `Trees` lays it out, NaN beyond its end; `jax.vmap` makes the batch.
-Nodes are visited in their order, children before parents, in one compiled loop: a node gathers its children's states,
-and its own state goes to its place. So trees of all shapes share one program. The root comes last, and the output layer
-reads its state.
+Nodes are visited in their order, children before parents, in one compiled loop: a node takes its children's states off
+a stack and puts its own there. So trees of all shapes share one program. The root comes last, and the output layer
+reads its state. `Trees` orders the nodes so that log2(n + 1) rows of stack are enough for n nodes; with a row for every
+node, the time of a gradient would grow with the square of their number.
 
 What the nodes themselves hold enters by one product for all of them. Nodes beyond the end of every tree of the batch
 are skipped at run time, in chunks, as `Recurrent` skips steps; those beyond the end of one tree change nothing.
@@ -47,6 +48,19 @@ class NodeWeights(eqx.Module):
     right: Float[Any, "rows units"]
 
 
+def slots_of(
+    children: Int[Array, "nodes 2"], present: Bool[Array, " nodes"]
+) -> tuple[Int[Array, " nodes"], Int[Array, "nodes 2"]]:
+    """The row of the stack that each node's state goes to, and those of its children; -1 for a node that is not there.
+
+    A node takes its children off the top and puts itself there: the stack grows by one for a leaf, and shrinks by one
+    for a node of two.
+    """
+    there = (children >= 0) & (children < jnp.arange(len(children))[:, None]) & present[:, None]
+    slots = jnp.cumsum(1 - jnp.sum(there, axis=1)) - 1
+    return jnp.where(present, slots, -1), jnp.where(there, slots[jnp.where(there, children, 0)], -1)
+
+
 class RecursiveNetwork(Network):
     """One cell at every node, then a linear output at the root. Called without a key it is deterministic."""
 
@@ -66,36 +80,36 @@ class RecursiveNetwork(Network):
         held = jnp.concatenate([own, jnp.where(is_leaf, x[:, VECTOR:], 0.0)], axis=1)
         return (held @ self.weights.input.T).reshape(-1, *self.bias.shape) + self.bias
 
-    def states(
+    def root(
         self, x: Float[Array, "nodes channels"], present: Bool[Array, " nodes"], longest: Int[Array, ""]
-    ) -> tuple[Float[Array, "rows vectors units"], Float[Array, " units"]]:
-        """The state of every node, with a row of 0 at the end for children that are not there, and h of the root."""
+    ) -> Float[Array, " units"]:
+        """h of the root, which the last node leaves at the bottom of the stack."""
         count, shape = x.shape[0], self.bias.shape
-        children = x[:, LEFT:SYMBOL].astype(jnp.int32)
-        there = (children >= 0) & (children < jnp.arange(count)[:, None])
-        children = jnp.where(there, children, count)
+        slots, children = slots_of(x[:, LEFT:SYMBOL].astype(jnp.int32), present)
+        rows = jnp.arange(count.bit_length())  # as many states as can wait at once
         driven, both = self.nodes(x), jnp.stack([self.weights.left, self.weights.right])
 
-        def visit(carry: tuple[Array, Array], given: Any) -> tuple[tuple[Array, Array], None]:
-            place, own, below, has, is_node = given
-            done, root = carry
-            states = done[below]
+        def visit(stack: Array, given: Any) -> tuple[Array, None]:
+            own, slot, below = given
+            # One-hot products and masks: of so few rows they are faster than to gather and to scatter.
+            picked = (below[:, None] == rows).astype(x.dtype)
+            states = jnp.tensordot(picked, stack, 1)
             held = jnp.einsum("kru,ku->kr", both, states[:, 0]).reshape(2, *shape)
-            state = jnp.where(is_node, self.cell.join(own, held, states, jnp.sum(has)), 0.0)
-            done = jax.lax.dynamic_update_index_in_dim(done, state, place, 0)
-            return (done, jnp.where(is_node, state[0], root)), None
+            state = self.cell.join(own, held, states, jnp.sum(picked))
+            return jnp.where((rows == slot)[:, None, None], state, stack), None
 
-        def chunk(carry: tuple[Array, Array], given: Any) -> tuple[tuple[Array, Array], None]:
+        def chunk(stack: Array, given: Any) -> tuple[Array, None]:
             number, nodes = given
             visited = jax.lax.cond(
-                number * CHUNK < longest, lambda now: jax.lax.scan(visit, now, nodes)[0], lambda now: now, carry
+                number * CHUNK < longest, lambda now: jax.lax.scan(visit, now, nodes)[0], lambda now: now, stack
             )
             return visited, None
 
-        nodes = (jnp.arange(count), driven, children, there.astype(x.dtype), present)
+        nodes = (driven, slots, children)
         several = jax.tree.map(lambda leaf: leaf.reshape(count // CHUNK, CHUNK, *leaf.shape[1:]), nodes)
-        begin = jnp.zeros((count + 1, self.cell.vectors, shape[1]), x.dtype), jnp.zeros(shape[1], x.dtype)
-        return jax.lax.scan(chunk, begin, (jnp.arange(count // CHUNK), several))[0]
+        begin = jnp.zeros((len(rows), self.cell.vectors, shape[1]), x.dtype)
+        stack, _ = jax.lax.scan(chunk, begin, (jnp.arange(count // CHUNK), several))
+        return stack[0, 0]
 
     def features(
         self, x: Float[Array, "nodes channels"], *, key: Key[Array, ""] | None = None
@@ -104,8 +118,7 @@ class RecursiveNetwork(Network):
         room = -x.shape[0] % CHUNK
         present = jnp.pad(~jnp.isnan(x[:, LEFT]), (0, room))
         x = jnp.pad(jnp.where(jnp.isnan(x), -1.0, x), ((0, room), (0, 0)), constant_values=-1.0)
-        _, root = self.states(x, present, longest_in_batch(jnp.sum(present)))
-        return dropped(root, self.dropout, key)
+        return dropped(self.root(x, present, longest_in_batch(jnp.sum(present))), self.dropout, key)
 
     def __call__(
         self, x: Float[Array, "nodes channels"], *, key: Key[Array, ""] | None = None

@@ -49,11 +49,13 @@ class Trees(Sequences):
         Sequences.__post_init__(self)
         if self.values.shape[1] < VECTOR:
             raise RequestError("a node of `Trees` has at least three numbers: left child, right child and symbol.")
-        place = np.arange(len(self.values)) - np.repeat(self.offsets[:-1], self.lengths)
-        wrong = (self.values[:, :SYMBOL] >= place[:, None]).any(axis=1)
+        wrong = self._out_of_order()
         if wrong.any():
             tree = int(np.searchsorted(self.offsets, np.argmax(wrong), "right")) - 1
-            raise RequestError(f"tree {tree} has a node before its own child: children come before their parents.")
+            raise RequestError(
+                f"tree {tree} is not in order: each node comes after its children, the last just before it, the "
+                "one that holds more states first; the root comes last. Use `Trees.from_list`."
+            )
 
     @classmethod
     def from_list(cls, items: Iterable[Any], symbols: tuple[str, ...] | None = None) -> Trees:
@@ -76,6 +78,24 @@ class Trees(Sequences):
             if node.vector is not None:
                 values[row, VECTOR:] = node.vector
         return cls(values, offsets, symbols=known)
+
+    def _out_of_order(self) -> np.ndarray:
+        """The nodes whose children would not lie on top of the stack on which a network keeps states (`slots_of`)."""
+        start = np.repeat(self.offsets[:-1], self.lengths)
+        place, children = np.arange(len(self.values)) - start, self.values[:, :SYMBOL].astype(int)
+        several = (children >= 0).sum(axis=1)
+        total = np.cumsum(1 - several)
+        slots = total - np.repeat(np.concatenate([[0], total[self.offsets[1:-1] - 1]]), self.lengths) - 1
+        first, last = np.sort(children, axis=1).T
+        wrong = (several > 0) & (last != place - 1)
+        pair = np.flatnonzero(several == 2)
+        inside = pair[~wrong[pair]]
+        wrong[inside] |= (slots[start[inside] + first[inside]] != slots[inside]) | (first[inside] == last[inside])
+        wrong |= slots >= np.repeat([int(length).bit_length() for length in self.lengths], self.lengths)
+        ends = self.offsets[1:] - 1
+        wrong[ends] |= slots[ends] != 0
+        parents = np.bincount((children + start[:, None])[children >= 0], minlength=len(wrong))
+        return np.asarray(wrong | (parents > 1))
 
     def like(self, others: Sequences) -> Trees:
         """The same trees in the vocabulary of others."""
@@ -107,7 +127,10 @@ class Trees(Sequences):
         return heights[self.offsets[1:] - 1]
 
     def summaries(self) -> np.ndarray:
-        """One row for each tree: its nodes, its leaves, how often each symbol occurs, and the mean of its vectors."""
+        """One row for each tree: its nodes, its leaves, how often each symbol occurs, and the mean of its vectors.
+
+        The last column differs between any two trees that differ, so that only equal ones have equal rows.
+        """
 
         def total(columns: np.ndarray) -> np.ndarray:
             return np.asarray(np.add.reduceat(np.asarray(columns, np.float64), self.offsets[:-1], axis=0))
@@ -115,13 +138,21 @@ class Trees(Sequences):
         counted = np.arange(min(len(self.symbols), _COUNTED))
         leaves = total(self.is_leaf[:, None])
         mean = total(self.values[:, VECTOR:]) / leaves
-        return np.hstack([self.lengths[:, None], leaves, total(self.values[:, SYMBOL, None] == counted), mean])
+        counts = total(self.values[:, SYMBOL, None] == counted)
+        return np.hstack([self.lengths[:, None], leaves, counts, mean, self._fingerprints()[:, None]])
+
+    def _fingerprints(self) -> np.ndarray:
+        """A number in [0, 1) for each tree, of all its nodes and where they stand."""
+        weights = np.random.default_rng(0).random((int(self.lengths.max()), self.values.shape[1]))
+        place = np.arange(len(self.values)) - np.repeat(self.offsets[:-1], self.lengths)
+        each = (self.values * weights[place]).sum(axis=1, dtype=np.float64)
+        return np.asarray(np.add.reduceat(each, self.offsets[:-1]) % 1.0)
 
     def summary_names(self) -> tuple[str, ...]:
         """What the columns of `summaries` are called."""
         symbols = (f"`{symbol}` in the tree" for symbol in self.symbols[:_COUNTED])
         vectors = (f"mean of vector entry {number}" for number in range(1, self.values.shape[1] - VECTOR + 1))
-        return ("nodes", "leaves", *symbols, *vectors)
+        return ("nodes", "leaves", *symbols, *vectors, "fingerprint")
 
     def __repr__(self) -> str:
         least, most = int(self.lengths.min()), int(self.lengths.max())

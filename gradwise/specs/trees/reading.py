@@ -85,7 +85,7 @@ def _parts(item: Any) -> tuple[Any, tuple[Any, ...]]:
 
 
 def nodes_of(item: Any) -> list[TreeNode]:
-    """The nodes of one tree, leaves first, each level after the one below; the root comes last."""
+    """The nodes of one tree, each after its children, of which the last one comes just before; the root comes last."""
     waiting: list[tuple[Any, bool]] = [(nested_from_text(item) if isinstance(item, str) else item, False)]
     done: list[TreeNode] = []
     results: list[int] = []
@@ -114,15 +114,25 @@ def nodes_of(item: Any) -> list[TreeNode]:
         results.append(len(done) - 1)
         if len(done) > _LARGEST:
             raise RequestError(f"a tree has more than {_LARGEST:,} nodes.")
-    return _by_height(done)
+    return _by_need(done)
 
 
-def _by_height(nodes: list[TreeNode]) -> list[TreeNode]:
-    """The same nodes in the order of their heights."""
-    order = np.argsort([node.height for node in nodes], kind="stable")
-    place = np.empty(len(nodes) + 1, int)
-    place[order], place[-1] = np.arange(len(nodes)), -1
-    return [
-        TreeNode(one.symbol, one.vector, int(place[one.left]), int(place[one.right]), one.height)
-        for one in (nodes[number] for number in order)
-    ]
+def _by_need(nodes: list[TreeNode]) -> list[TreeNode]:
+    """The same nodes in an order in which few states wait at once: of two children the one that needs more comes first.
+
+    Then a stack of log2(n + 1) states is enough for a tree of n nodes (Ershov 1958).
+    """
+    needs: list[int] = []
+    for node in nodes:
+        below = sorted((needs[child] for child in (node.left, node.right) if child >= 0), reverse=True)
+        needs.append(below[0] + (len(below) == 2 and below[0] == below[1]) if below else 1)
+    order, waiting = [], [len(nodes) - 1]
+    while waiting:  # from the root down, what comes last first
+        order.append(waiting.pop())
+        node = nodes[order[-1]]
+        children = [child for child in (node.left, node.right) if child >= 0]
+        waiting += sorted(children, key=lambda child: -needs[child])
+    order.reverse()
+    place = {-1: -1, **{number: new for new, number in enumerate(order)}}
+    found = (nodes[number] for number in order)
+    return [TreeNode(one.symbol, one.vector, place[one.left], place[one.right], one.height) for one in found]

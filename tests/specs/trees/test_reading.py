@@ -32,14 +32,30 @@ def test_both_ways_of_writing_give_one_tree(text: str, nested: Any, again: str) 
     assert written(nodes_of(text)) == written(nodes_of(nested)) == again
 
 
-def test_children_come_first_level_by_level_and_the_root_last() -> None:
-    nodes = nodes_of("(+ (- 1 (* 2 3)) (neg 4))")
-    assert [node.height for node in nodes] == [0, 0, 0, 0, 1, 1, 2, 3]
-    assert all(max(node.left, node.right) < place for place, node in enumerate(nodes))
-    assert nodes[-1].symbol == "+"
+def test_children_come_first_and_the_root_last() -> None:
+    nodes = nodes_of("(+ (neg 4) (- 1 (* 2 3)))")
+    assert [node.symbol for node in nodes] == ["2", "3", "*", "1", "-", "4", "neg", "+"]
+    assert [node.height for node in nodes] == [0, 0, 1, 0, 2, 0, 1, 3]
     for node in nodes:
         children = [nodes[child].height for child in (node.left, node.right) if child >= 0]
         assert node.height == 1 + max(children, default=-1)
+
+
+@pytest.mark.parametrize("leaning", [False, True])
+def test_few_states_wait_at_once(leaning: bool) -> None:
+    """A stack run by hand: children are on its top, and it never holds more than log2(n + 1)."""
+    tree: Any = "a"
+    for _ in range(200 if leaning else 7):
+        tree = ("b", tree) if leaning else (tree, tree)
+    nodes, stack, most = nodes_of(tree), [], 0
+    for place, node in enumerate(nodes):
+        children = {child for child in (node.left, node.right) if child >= 0}
+        assert {stack.pop() for _ in children} == children
+        stack.append(place)
+        most = max(most, len(stack))
+    assert stack == [len(nodes) - 1]
+    assert most == (2 if leaning else 8)
+    assert most <= np.log2(len(nodes) + 1)
 
 
 def test_a_tree_of_a_thousand_levels_is_read() -> None:
