@@ -45,7 +45,12 @@ from gradwise.training.loop import CALL_SECONDS
 from gradwise.training.population import Population, enter
 
 HERE = Path(__file__).parent
-KINDS = ("filters", "gates", "logistic", "hidden")
+KINDS = {
+    "filters": "LeNet, MNIST",
+    "gates": "GRU, spoken digits",
+    "logistic": "logistic, 21,724 counts of words",
+    "hidden": "one hidden layer, 21,724 counts of words",
+}
 BATCH = {"filters": 64, "gates": 32, "logistic": 64, "hidden": 64}
 ASKED = {"cpu": 1.5, "gpu": 3.0, "population": 20.0}
 VALID = 0.1
@@ -279,6 +284,8 @@ def measure(kind: str, device: str, rounds: int, without: list[str], slots: int)
             best[name] = min(best[name], timed(runner.epoch, getattr(runner, "epochs", 1)))
     row = {
         "kind": kind,
+        "title": KINDS[kind],
+        "batch": BATCH[kind],
         "on": device,
         "examples": len(arrays["train"].targets),
         "parameters": {name: int(runner.parameters) for name, runner in runners.items()},

@@ -1,4 +1,4 @@
-"""Sequences: spoken digits, the adding problem, and what skipping the steps beyond every end saves.
+"""Sequences: spoken digits, long-range problems, and what skipping the steps beyond every end saves.
 
     GRADWISE_DATA=... python benchmarks/sequences.py --out sequences.json
 
@@ -7,6 +7,7 @@
 | spoken digits   | 32 log-mel bands, 10 ms a step; the official test set: takes 0 to 4 of each speaker and digit     |
 | held-out speaker| the same by `GroupHoldOut`: nobody of the test set was heard in training                          |
 | adding          | the sum of the two marked numbers among many (Hochreiter and Schmidhuber 1997)                    |
+| copying         | the first symbol of a sequence, after so many steps of noise (the latch of Bengio et al. 1994)    |
 | skipping        | a pass over spoken digits, forward and backward, with chunks skipped at run time and without      |
 
 The recipe is the recommended one; it was chosen on validation sets of the training part.
@@ -95,12 +96,46 @@ def add(cell: Any, least: int, most: int, epochs: float, seed: int = 0) -> dict[
     begun = time.monotonic()
     record = gw.train(recipe, dataset, key=gw.from_seed(seed))
     return {
-        "cell": type(cell).__name__,
+        "cell": title_of(cell),
         "steps": f"{least} to {most}",
         "squared": record.metrics["test"]["rmse"] ** 2,
         "constant": float(np.var(wanted)),
         "seconds": time.monotonic() - begun,
     }
+
+
+SYMBOLS = 8
+
+
+def copying(count: int, steps: int, seed: int) -> tuple[gw.Sequences, np.ndarray]:
+    """A symbol as one of eight channels at the first step, then noise in all of them; the target is the symbol."""
+    random = np.random.default_rng(seed)
+    symbols = random.integers(0, SYMBOLS, count)
+    lengths = random.integers(steps, steps + steps // 10 + 1, count)
+    rows = [0.2 * random.normal(size=(length, SYMBOLS)) for length in lengths]
+    for row, symbol in zip(rows, symbols, strict=True):
+        row[0, symbol] += 1.0
+    return gw.Sequences.from_list(rows), symbols
+
+
+def title_of(cell: Any) -> str:
+    """The cell, with the span of its longest memory if it has one."""
+    span = getattr(cell, "span", 0.0)
+    return type(cell).__name__ + (f", span {span:.0f}" if span else "")
+
+
+def copy(cell: Any, steps: int, epochs: float, seed: int = 0) -> dict[str, Any]:
+    """The errors on new sequences, of a network with this cell that sees the last state alone."""
+    task = gw.Classes(np.arange(SYMBOLS))
+    train, symbols = copying(2000, steps, seed)
+    test, wanted = copying(1000, steps, seed + 1000)
+    dataset = gw.Dataset(train, symbols, task, test=gw.Dataset(test, wanted, task))
+    model = gw.Recurrent(cell=cell, units=(32,), pooling=gw.LastState(), dropout=0.0)
+    recipe = gw.defaults.sequences("classes", model=model, stopping=gw.Off(epochs=epochs))
+    begun = time.monotonic()
+    record = gw.train(recipe, dataset, key=gw.from_seed(seed))
+    took = time.monotonic() - begun
+    return {"cell": title_of(cell), "steps": steps, "error": record.metrics["test"]["error_rate"], "seconds": took}
 
 
 def skipping(repeats: int = 20) -> dict[str, Any]:
@@ -129,17 +164,18 @@ def skipping(repeats: int = 20) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--tasks", nargs="*", default=["official", "speakers", "adding", "skipping"])
+    parser.add_argument("--tasks", nargs="*", default=["official", "speakers", "adding", "copying", "skipping"])
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--out", help="a file in benchmarks/results; tasks that are not run stay as they are in it")
     chosen = parser.parse_args()
     path = None if chosen.out is None else Path(__file__).parent / "results" / chosen.out
     result: dict[str, Any] = json.loads(path.read_text()) if path is not None and path.is_file() else {}
-    cells = (gw.SimpleCell(), gw.Gru(), gw.Lstm())
+    cells = (gw.SimpleCell(), gw.Gru(), gw.Lstm(), gw.Gru(span=100.0), gw.Lstm(span=100.0))
     make = {
         "official": lambda: [spoken(seed, False) for seed in range(chosen.seeds)],
         "speakers": lambda: [spoken(seed, True) for seed in range(chosen.seeds)],
         "adding": lambda: [add(cell, *steps, epochs=40.0) for steps in ((20, 50), (60, 100)) for cell in cells],
+        "copying": lambda: [copy(cell, steps, epochs=40.0) for steps in (20, 60, 120) for cell in cells],
         "skipping": skipping,
     }
     for task in chosen.tasks:

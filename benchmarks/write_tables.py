@@ -119,6 +119,13 @@ def sequences(result: dict[str, Any]) -> str:
     for row in result.get("adding", ()):
         cells = f"{row['steps']} | {row['squared']:.4f} | {row['constant']:.3f} | {row['seconds']:.0f}"
         lines.append(f"| `{row['cell']}` | {cells} |")
+    if "copying" in result:
+        lines += ["", "| copying, steps of noise | errors of each cell (chance: 87.5%) | seconds |", "|---|---|---|"]
+    for steps in dict.fromkeys(row["steps"] for row in result.get("copying", ())):
+        rows = [row for row in result["copying"] if row["steps"] == steps]
+        errors = ", ".join(f"`{row['cell']}` {row['error']:.1%}" for row in rows)
+        seconds = ", ".join(f"{row['seconds']:.0f}" for row in rows)
+        lines.append(f"| {steps} | {errors} | {seconds} |")
     found = result["skipping"]
     told = f"A gradient of 32 recordings of at most {found['longest']} steps, in the room of {found['room']}, takes "
     told += f"{found['skipped']:.0f} ms; with nothing skipped it takes {found['whole']:.0f} ms."
@@ -196,6 +203,27 @@ def images(result: dict[str, Any]) -> str:
         )
     commands = "`, `".join(dict.fromkeys(row["command"] for row in result["rows"]))
     return "\n".join(lines) + "\n" + _source({**result, "command": commands})
+
+
+def kinds(result: dict[str, Any]) -> str:
+    """Networks that share parameters: milliseconds of an update, and how many times longer each peer takes."""
+    peers = ["torch eager", "torch.compile", "Keras on JAX"]
+    lines = ["| network | on | ms an update | " + " | ".join(peers) + " | of a population, per network |"]
+    lines.append("|" + "---|" * (4 + len(peers)))
+    for row in result["rows"]:
+        update = 1e3 * row["seconds"]["gradwise"] * row["batch"] / row["examples"]
+        ratios = [f"{row['ratios'][peer]:.1f}×" if peer in row["ratios"] else "" for peer in peers]
+        each = ""
+        if "population" in row and "torch eager" in row["seconds"]:
+            each = f"{row['seconds']['torch eager'] / row['population']:.0f}× of {row['slots']}"
+        lines.append(f"| {row['title']} | {row['on'].upper()} | {update:.2f} | {' | '.join(ratios)} | {each} |")
+    asked = result["asked"]
+    for name, on in (("wanted", "cpu"), ("wanted", "gpu")):
+        each = f"≥ {asked['population']:g}×" if on == "gpu" else ""
+        lines.append(f"| {name} | {on.upper()} | | " + f"≥ {asked[on]:g}× | " * len(peers) + f"{each} |")
+    runs = dict.fromkeys((row["machine"], row["load"], row["date"], row["command"]) for row in result["rows"])
+    told = "".join(f"\n{machine}, mean load {load}; {date}; `{run}`.\n" for machine, load, date, run in runs)
+    return "\n".join(lines) + "\n" + told
 
 
 def defaults_quality(result: dict[str, Any]) -> str:
@@ -928,6 +956,7 @@ TABLES = {
     "example_cost": example_cost,
     "images": images,
     "language": language,
+    "kinds": kinds,
 }
 
 

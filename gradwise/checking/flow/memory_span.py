@@ -83,7 +83,7 @@ def find_span(measured: SpanMeasured | None) -> tuple[Finding, ...]:
         return ()
     what = f"the loss feels the last {measured.reach + 1} steps of a sequence; {measured.lost.min():.0%} of all steps "
     what += f"change it less than {LOST:.0e} as much: what happened there is not learned."
-    step = "use gated units and let every step reach the output: `--set model.cell=Lstm --set "
-    step += "model.pooling=AttentionPooling`."
+    step = "let every step reach the output (`--set model.pooling=AttentionPooling`), or give gated units long "
+    step += f"memories (`--set model.cell.span={len(measured.examples)}`)."
     numbers = finite({"felt": measured.felt[1].tolist(), "lost": measured.lost.tolist()})
     return (found("GW607", what, next=step, **numbers),)

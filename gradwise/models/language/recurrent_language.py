@@ -34,7 +34,7 @@ class ContinuedLayer(eqx.Module):
 
     weights: GateWeights
     bias: Float[Any, "gates units"]
-    cell: AbstractCell
+    cell: AbstractCell = eqx.field(static=True)
 
     def begin(self) -> State:
         """The empty state."""
@@ -125,7 +125,7 @@ class RecurrentLanguageModel(AbstractModel):
         inputs = [self.initial.draw(units, channels, 1.0, key=keys.named(draw, "input")) for draw in draws]
         held = [orthogonal(units, keys.named(draw, "recurrent")) for draw in draws]
         weights = GateWeights(jnp.concatenate(inputs), jnp.concatenate(held))
-        return ContinuedLayer(weights, self.cell.initial_bias(units), self.cell)
+        return ContinuedLayer(weights, self.cell.initial_bias(units), self.cell.begun())
 
     def build(self, inputs: tuple[int, ...], outputs: int, *, key: Key[Array, ""]) -> RecurrentLanguageNetwork:
         check_windows(self, inputs, 1)

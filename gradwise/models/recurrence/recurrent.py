@@ -64,7 +64,7 @@ class OneDirection(eqx.Module):
 
     weights: GateWeights
     bias: Float[Any, "gates units"]
-    cell: AbstractCell
+    cell: AbstractCell = eqx.field(static=True)
     backward: bool = eqx.field(static=True)
 
     def _chunk(self, state: State, inputs: Float[Array, "chunk channels"], mask: Mask) -> tuple[State, States]:
@@ -195,7 +195,7 @@ class Recurrent(AbstractModel):
         inputs = [self.initial.draw(units, channels, 1.0, key=keys.named(draw, "input")) for draw in draws]
         held = [orthogonal(units, keys.named(draw, "recurrent")) for draw in draws]
         weights = GateWeights(jnp.concatenate(inputs), jnp.concatenate(held))
-        return OneDirection(weights, self.cell.initial_bias(units), self.cell, backward)
+        return OneDirection(weights, self.cell.initial_bias(units), self.cell.begun(), backward)
 
     def build(self, inputs: tuple[int, ...], outputs: int, *, key: Key[Array, ""]) -> RecurrentNetwork:
         if len(inputs) != 2:
