@@ -29,7 +29,7 @@ from scipy.sparse import csr_matrix
 from gradwise import defaults
 from gradwise.criteria.corruption import Masking
 from gradwise.criteria.reconstruction import Reconstruction
-from gradwise.criteria.sampled_zeros import SampledZeros
+from gradwise.criteria.sparse.sampled_zeros import SampledZeros
 from gradwise.curvature.objective import Examples
 from gradwise.data.batches import Reshuffled
 from gradwise.models.auto_encoder import MlpAutoEncoder

@@ -150,10 +150,7 @@ def of_form(kind: str, form: recipes.InputForm, **parts: Any) -> Recipe:
 
 
 def for_data(dataset: Dataset, **parts: Any) -> Recipe:
-    """The recommended recipe for a data set, around parts of the user's own.
-
-    A network or an optimiser made for tables keeps the rest of that recipe on other data too.
-    """
+    """The recommended recipe for a data set; parts of the user's own that are made for tables keep the rest of that."""
     kind, form = dataset.task.kind, recipes.input_form(dataset)
     if kind == "inputs":
         return for_task(dataset.task, **parts)
@@ -307,10 +304,7 @@ def _has_penalised(recipe: Recipe) -> bool:
 
 
 def schedule_dimensions(recipe: Recipe) -> tuple[Dimension, ...]:
-    """The learning-rate schedule as something to choose, for a sequence of grids; none where the recipe has no place.
-
-    A run of fixed length may follow a curve over all of it. In one that early stopping ends, the rate may fall as 1/t.
-    """
+    """The schedule as something to choose: a curve over a run of fixed length, else a fall as 1/t."""
     rates = sorted(path for path, _, _ in knobs(recipe) if path.rpartition(".")[2] == "learning_rate")
     known = {path for path, part in parts_of(recipe) if isinstance(part, AbstractSchedule)}
     place = next((p for p in (f"{rate.rpartition('.')[0]}.schedule".lstrip(".") for rate in rates) if p in known), None)

@@ -14,7 +14,7 @@ import gradwise
 from gradwise import defaults
 from gradwise.criteria.corruption import Masking
 from gradwise.criteria.reconstruction import Reconstruction
-from gradwise.criteria.sampled_zeros import EveryZero, SampledZeros
+from gradwise.criteria.sparse.sampled_zeros import EveryZero, SampledZeros
 from gradwise.data.batches import Reshuffled
 from gradwise.data.splits import HoldOut
 from gradwise.models.auto_encoder import MlpAutoEncoder

@@ -31,7 +31,7 @@ from ..specs.sparse.rows import Rows, SparseRows, is_csr
 from .corruption import AbstractCorruption, Clean, Masking
 from .hidden_units import HiddenUnits, active, run_with_units, sum_on_units
 from .penalties import L2, AbstractRegulariser, sum_on_parameters
-from .sampled_zeros import AbstractZeros, Drawn, SampledZeros, sampled_losses, score_sparse
+from .sparse.sampled_zeros import AbstractZeros, Drawn, SampledZeros, sampled_losses, score_sparse
 
 
 class AbstractReconstructionLoss(Spec):

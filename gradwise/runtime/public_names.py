@@ -127,7 +127,7 @@ _NAMES = {
     "criteria.reconstruction": (
         "AbstractReconstructionLoss CrossEntropy SquaredError SquaredSigmoid AbstractCodePenalty Reconstruction"
     ),
-    "criteria.sampled_zeros": "AbstractZeros EveryZero SampledZeros",
+    "criteria.sparse.sampled_zeros": "AbstractZeros EveryZero SampledZeros",
     "criteria.semi_supervised": "SemiSupervised",
     "criteria.sparse_code_energy": "SparseCode",
     "criteria.supervised": "Supervised",

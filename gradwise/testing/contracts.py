@@ -106,22 +106,20 @@ def _check_elementwise(optimiser: AbstractOptimiser, parameters: PyTree) -> None
     """Each element moves as it does without the others."""
     name, rule = type(optimiser).__name__, optimiser.build()
 
-    def move(start: PyTree, gradients: Any) -> PyTree:
+    def move(start: PyTree, gradients: list[PyTree]) -> PyTree:
         state = rule.init(start)
-        for number in range(3):
-            moves, state = rule.update(gradients(number), state, start, value=jnp.ones(()), objective=None)
+        for gradient in gradients:
+            moves, state = rule.update(gradient, state, start, value=jnp.ones(()), objective=None)
             start = optax.apply_updates(start, moves)
         return start
 
     def some(tree: PyTree) -> PyTree:
         return jax.tree.map(lambda leaf: leaf[: -(-leaf.shape[0] // 2)], tree)
 
-    def slopes(number: int) -> PyTree:
-        return jax.tree.map(lambda leaf: jnp.cos(leaf + number), parameters)
-
-    whole, part = move(parameters, slopes), move(some(parameters), lambda number: some(slopes(number)))
-    same = jax.tree.map(lambda one, two: bool(jnp.allclose(one, two, rtol=1e-6)), some(whole), part)
-    demand(all(jax.tree.leaves(same)), f"{name}: it says that it acts elementwise, but a part moves otherwise alone")
+    slopes = [jax.tree.map(lambda leaf, number=number: jnp.cos(leaf + number), parameters) for number in range(3)]
+    whole, part = some(move(parameters, slopes)), move(some(parameters), list(map(some, slopes)))
+    same = all(map(jnp.allclose, jax.tree.leaves(whole), jax.tree.leaves(part)))
+    demand(same, f"{name}: it says that it acts elementwise, but a part moves otherwise alone")
 
 
 def check_optimiser(optimiser: AbstractOptimiser, parameters: PyTree = None, updates: int = 30) -> None:
@@ -304,7 +302,7 @@ def check_activation(activation: AbstractActivation) -> None:
 
 def inputs_for(model: AbstractModel) -> tuple[int, ...]:
     """The shape of an example that a model is checked with."""
-    return (6, 2) if isinstance(model, Recurrent) else (6, 4) if isinstance(model, Recursive) else (6,)
+    return {Recurrent: (6, 2), Recursive: (6, 4)}.get(type(model), (6,))
 
 
 def check_model(model: AbstractModel, inputs: tuple[int, ...] = (6,), outputs: int = 3) -> None:

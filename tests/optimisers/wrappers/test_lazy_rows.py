@@ -14,7 +14,7 @@ from gradwise import defaults
 from gradwise.criteria.corruption import Masking
 from gradwise.criteria.penalties import L2
 from gradwise.criteria.reconstruction import Reconstruction
-from gradwise.criteria.sampled_zeros import SampledZeros
+from gradwise.criteria.sparse.sampled_zeros import SampledZeros
 from gradwise.criteria.supervised import Supervised
 from gradwise.curvature.objective import Examples
 from gradwise.data.batches import Reshuffled

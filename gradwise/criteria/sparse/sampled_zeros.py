@@ -26,10 +26,10 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from ..specs.knobs import Spec, switch
-from ..specs.networks import apply_batch, score_in_chunks
-from ..specs.priors import Choice
-from ..specs.sparse.rows import SparseRows
+from ...specs.knobs import Spec, switch
+from ...specs.networks import apply_batch, score_in_chunks
+from ...specs.priors import Choice
+from ...specs.sparse.rows import SparseRows
 
 Shares = Int[Array, " width"]  # where the share of each column in a lottery of `_tickets` a draw ends
 

@@ -11,13 +11,20 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 
-from gradwise.criteria import sampled_zeros
 from gradwise.criteria.code_sparsity import KlToTarget
 from gradwise.criteria.contraction import Contraction
 from gradwise.criteria.corruption import Clean, GaussianNoise, Masking
 from gradwise.criteria.penalties import L2
 from gradwise.criteria.reconstruction import CrossEntropy, Reconstruction, SquaredError, SquaredSigmoid
-from gradwise.criteria.sampled_zeros import EveryZero, SampledZeros, drawn, lottery, sampled_losses, scored_columns
+from gradwise.criteria.sparse import sampled_zeros
+from gradwise.criteria.sparse.sampled_zeros import (
+    EveryZero,
+    SampledZeros,
+    drawn,
+    lottery,
+    sampled_losses,
+    scored_columns,
+)
 from gradwise.models.auto_encoder import MlpAutoEncoder
 from gradwise.specs.contracts import Batch
 from gradwise.specs.sparse.rows import SparseRows

@@ -1,0 +1,1 @@
+"""Criteria that read sparse rows at some of their columns."""
