@@ -9,6 +9,7 @@
 | gates    | one layer of 64 gated units, its last state                   | fsdd, 3,000 recordings, batches of 32 |
 | logistic | no hidden layer, counts of words                              | 20 newsgroups, CSR, batches of 64     |
 | hidden   | one hidden layer of 64 rectifiers, counts of words            | 20 newsgroups, CSR, batches of 64     |
+| words    | Bengio 2003: 5 words of 100 numbers, 200 units, softmax       | Penn Treebank, 50,000 of its words    |
 
 All get the same data, batch size and optimiser; an epoch includes shuffling and one validation on a tenth of the data.
 Peers take turns within a round, and the fastest round of each counts. PyTorch packs sequences of different lengths and
@@ -28,7 +29,7 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
 
@@ -36,6 +37,7 @@ import jax
 import numpy as np
 
 import gradwise as gw
+from gradwise import language
 from gradwise.checking.recipe_subject import prepare_recipe
 from gradwise.data.reading.read import ReadRequest, read
 from gradwise.specs.recipe import Recipe
@@ -50,15 +52,37 @@ KINDS = {
     "gates": "GRU, spoken digits",
     "logistic": "logistic, 21,724 counts of words",
     "hidden": "one hidden layer, 21,724 counts of words",
+    "words": "language model, 10,000 words",
 }
-BATCH = {"filters": 64, "gates": 32, "logistic": 64, "hidden": 64}
+BATCH = {"filters": 64, "gates": 32, "logistic": 64, "hidden": 64, "words": 256}
 ASKED = {"cpu": 1.5, "gpu": 3.0, "population": 20.0}
 VALID = 0.1
+WORDS, CONTEXT, STEPS = 50_000, 5, 32  # of the text, before the predicted one, of a window that gradwise reads at once
+
+
+def text() -> tuple[np.ndarray, language.Vocabulary]:
+    """The first words of the training text as numbers, all its words in the vocabulary."""
+    tokens = language.read_tokens(Path(os.environ["GRADWISE_DATA"]) / "lm_ptb" / "ptb.train.txt.gz")
+    vocabulary = language.Vocabulary.of(tokens)
+    return vocabulary.encode(tokens[:WORDS]), vocabulary
+
+
+def parts_of_text() -> tuple[gw.Dataset, Any]:
+    """Windows of the text, the last tenth of which validates, and the split that says so."""
+    numbers, vocabulary = text()
+    cut = int(WORDS * (1 - VALID)) // STEPS * STEPS
+    parts = [
+        language.windows(some, context=CONTEXT, steps=STEPS, begin=vocabulary.end)
+        for some in (numbers[:cut], numbers[cut:])
+    ]
+    return gw.data.splits.join_parts(*parts)
 
 
 def data_of(kind: str) -> gw.Dataset:
-    """Pictures, recordings, or counts of words."""
+    """Pictures, recordings, counts of words, or a text."""
     folder = Path(os.environ["GRADWISE_DATA"])
+    if kind == "words":
+        return parts_of_text()[0]
     if kind == "filters":
         return read("mnist", ReadRequest()).take(np.arange(10_000))
     if kind == "gates":
@@ -75,6 +99,14 @@ def data_of(kind: str) -> gw.Dataset:
 
 def recipe_of(kind: str) -> Recipe:
     """The same network and rule for all."""
+    if kind == "words":
+        network = gw.FeedForwardLanguageModel(
+            words=len(text()[1]), context=CONTEXT, size=100, units=(200,), dropout=0.0
+        )
+        rule = gw.Adam(1e-3)
+        return language.recipe(
+            network, epochs=1e4, batch=BATCH[kind] // STEPS, split=parts_of_text()[1], optimiser=rule
+        )
     models: dict[str, Any] = {
         "filters": gw.Convolutional(channels=(6, 16), kernel=5, widths=(120, 84), dropout=0.0),
         "gates": gw.Recurrent(units=(64,), dropout=0.0),
@@ -123,8 +155,20 @@ class Gradwise:
         return min(timed(lambda: jax.block_until_ready(several.interval().valid_loss)) for _ in range(3)) / slots
 
 
-def arrays_of(ours: Gradwise) -> dict[str, Any]:
-    """The scaled examples as gradwise trains on them, on the host."""
+class Pairs(NamedTuple):
+    """Examples of a peer."""
+
+    inputs: np.ndarray
+    targets: np.ndarray
+
+
+def arrays_of(kind: str, ours: Gradwise) -> dict[str, Any]:
+    """The scaled examples as gradwise trains on them, on the host; of a text each word with those before it."""
+    if kind == "words":
+        numbers = text()[0]
+        rows = np.lib.stride_tricks.sliding_window_view(numbers, CONTEXT + 1)
+        cut = int(len(rows) * (1 - VALID))
+        return {"train": Pairs(rows[:cut, :-1], rows[:cut, -1]), "valid": Pairs(rows[cut:, :-1], rows[cut:, -1])}
     return {"train": jax.device_get(ours.problem.train), "valid": jax.device_get(ours.problem.valid)}
 
 
@@ -137,6 +181,9 @@ def _torch_network(kind: str, inputs: Any, outputs: int, packed: bool) -> Any:
         layers += [nn.Conv2d(6, 16, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()]
         layers += [nn.Linear(16 * 7 * 7, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, outputs)]
         return nn.Sequential(*layers)
+    if kind == "words":
+        hidden = [nn.Embedding(outputs, 100), nn.Flatten(), nn.Linear(100 * CONTEXT, 200), nn.Tanh()]
+        return nn.Sequential(*hidden, nn.Linear(200, outputs))
 
     class Gates(nn.Module):
         def __init__(self) -> None:
@@ -195,6 +242,8 @@ class Torch:
 
         if kind == "filters":
             return (put(np.asarray(inputs)[:, None]),)
+        if kind == "words":
+            return (self._put(inputs),)
         if kind == "gates":
             lengths = (~np.isnan(inputs[:, :, 0])).sum(1)
             return put(np.nan_to_num(inputs)), put(lengths)
@@ -229,6 +278,9 @@ class Keras:
             stack += [layers.MaxPooling2D(), layers.Conv2D(16, 5, padding="same", activation="relu")]
             stack += [layers.MaxPooling2D(), layers.Flatten()]
             stack += [layers.Dense(120, activation="relu"), layers.Dense(84, activation="relu")]
+        elif kind == "words":
+            stack = [layers.Input((CONTEXT,)), layers.Embedding(outputs, 100), layers.Flatten()]
+            stack += [layers.Dense(200, activation="tanh")]
         else:
             shape = arrays["train"].inputs.shape[1:]
             stack = [layers.Input(shape), layers.Masking(0.0), layers.GRU(64)]
@@ -240,6 +292,8 @@ class Keras:
         self.parameters = self.network.count_params()
 
     def _inputs(self, kind: str, inputs: Any) -> np.ndarray:
+        if kind == "words":
+            return np.asarray(inputs)
         return np.asarray(inputs)[..., None] if kind == "filters" else np.nan_to_num(np.asarray(inputs))
 
     def epoch(self) -> float:
@@ -261,14 +315,14 @@ def measure(kind: str, device: str, rounds: int, without: list[str], slots: int)
     """Seconds of an epoch for everybody, and the loss that each has reached at the end."""
     dataset = data_of(kind)
     ours = Gradwise(kind, dataset)
-    arrays, outputs = arrays_of(ours), dataset.task.outputs
+    arrays, outputs = arrays_of(kind, ours), len(text()[1]) if kind == "words" else dataset.task.outputs
     where = "cuda" if device == "gpu" else "cpu"
     runners: dict[str, Any] = {"gradwise": ours}
     if "torch eager" not in without:
         runners["torch eager"] = Torch(kind, arrays, outputs, where, compiled=False)
     if "torch.compile" not in without:
         runners["torch.compile"] = Torch(kind, arrays, outputs, where, compiled=True)
-    if "Keras on JAX" not in without and kind in ("filters", "gates"):
+    if "Keras on JAX" not in without and kind in ("filters", "gates", "words"):
         runners["Keras on JAX"] = Keras(kind, arrays, outputs)
     for name, runner in runners.items():
         begun = time.perf_counter()

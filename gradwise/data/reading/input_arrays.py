@@ -27,13 +27,13 @@ def sequences_in(loaded: Loaded, drop: Collection[str] = ()) -> Loaded:
 
 
 def _bracketed(values: Any) -> bool:
-    """Whether a column of a table holds trees in brackets: text that begins and ends with one, or a single word."""
+    """Whether a column of a table holds trees in brackets: text that begins with one, or is a single word."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)) or values.null_count:
         return False
-    whole = pc.match_substring_regex(values, r"^\s*(\(.*\)|[^()\s]+)\s*$")
+    whole = pc.match_substring_regex(values, r"^\s*(\(.*|[^()\s]+\s*)$")
     return bool(pc.all(whole).as_py()) and bool(pc.any(pc.match_substring(values, "(")).as_py())
 
 
