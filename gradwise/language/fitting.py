@@ -37,7 +37,7 @@ from .tokens import Text, Vocabulary, read_tokens
 # of the vocabulary took the place of all words.
 _MODELS: dict[str, Any] = {
     "feed-forward": FeedForwardLanguageModel(size=150, units=(300,), tied=True, dropout=0.3),
-    "recurrent": RecurrentLanguageModel(dropout=0.3),  # Unproven: two layers of 200 cells, as in the benchmark
+    "recurrent": RecurrentLanguageModel(dropout=0.3),  # not measured: two layers of 200 cells, as in the benchmark
 }
 _HELD_OUT = 10  # one word in so many, where there is no validation text
 _FEWEST = 20  # words of a text

@@ -4,7 +4,7 @@ model.perplexity("test.txt")              exp of the mean -log P of a word, by a
 model.next_words("the cat", 5)            [("sat", 0.21), ("is", 0.07), ...]
 model.sample(words=50, temperature=0.8)
 model.nearest("monday")
-    model.save("runs/words")
+model.save("runs/words")
 """
 
 import dataclasses
