@@ -38,13 +38,14 @@ import numpy as np
 
 import gradwise as gw
 from gradwise import language
-from gradwise.checking.recipe_subject import prepare_recipe
 from gradwise.data.reading.read import ReadRequest, read
 from gradwise.specs.recipe import Recipe
 from gradwise.training.history import Monitor
 from gradwise.training.interval import AT_ONCE, intervals
 from gradwise.training.loop import CALL_SECONDS
 from gradwise.training.population import Population, enter
+from gradwise.training.prepare import place_examples, sparse_slots, target_units
+from gradwise.training.state import init
 
 HERE = Path(__file__).parent
 KINDS = {
@@ -75,7 +76,7 @@ def parts_of_text() -> tuple[gw.Dataset, Any]:
         language.windows(some, context=CONTEXT, steps=STEPS, begin=vocabulary.end)
         for some in (numbers[:cut], numbers[cut:])
     ]
-    return gw.data.splits.join_parts(*parts)
+    return gw.join_parts(*parts)
 
 
 def data_of(kind: str) -> gw.Dataset:
@@ -127,9 +128,12 @@ class Gradwise:
     """What `fit` does between two looks at the clock: epochs in one compiled program."""
 
     def __init__(self, kind: str, dataset: gw.Dataset):
-        prepared = prepare_recipe(recipe_of(kind), dataset, key=jax.random.key(0))
-        self.problem, self.state = prepared.problem, prepared.state
-        self.recipe, self.outputs = prepared.recipe, dataset.task.outputs
+        self.recipe, self.outputs = recipe_of(kind), dataset.task.outputs
+        train, valid, _ = self.recipe.split(dataset, key=jax.random.key(1))
+        scaler, slots = self.recipe.scaler.fit(train.inputs, train.columns), sparse_slots(self.recipe, (train, valid))
+        placed = [place_examples(part, scaler, target_units(train), None, slots) for part in (train, valid)]
+        given = {"outputs": self.outputs, "classes": self.outputs, "key": jax.random.key(0)}
+        self.problem, self.state = init(self.recipe, *placed, **given)
         self.updates, self.epochs = self.problem.updates_per_epoch, 1
         self.parameters = sum(leaf.size for leaf in jax.tree.leaves(self.state.parameters))
         self.monitor = Monitor(len(self.problem.train), self.outputs)
@@ -205,6 +209,7 @@ def _torch_network(kind: str, inputs: Any, outputs: int, packed: bool) -> Any:
             super().__init__()
             width = outputs if kind == "logistic" else 64
             self.bag = nn.EmbeddingBag(inputs.width + 1, width, mode="sum", sparse=True, padding_idx=inputs.width)
+            nn.init.normal_(self.bag.weight, std=0.01)
             self.bias = nn.Parameter(torch.zeros(width))
             self.top = nn.Sequential() if kind == "logistic" else nn.Sequential(nn.ReLU(), nn.Linear(64, outputs))
 

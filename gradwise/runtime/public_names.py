@@ -67,7 +67,7 @@ _NAMES = {
     "data.sequence_scaling": "Steps",
     "data.text.vocabulary": "Words WordNumbers",
     "data.text.words": "split_words",
-    "data.splits": "HoldOut GroupHoldOut TimeHoldOut GivenParts Fold",
+    "data.splits": "HoldOut GroupHoldOut TimeHoldOut GivenParts Fold join_parts",
     "models.activations": (
         "AbstractActivation Tanh Sigmoid Rectifier HardTanh Softsign Identity Selu Mish Gelu ParametricUnits Parametric"
     ),
