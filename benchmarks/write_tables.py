@@ -221,8 +221,12 @@ def kinds(result: dict[str, Any]) -> str:
     for name, on in (("wanted", "cpu"), ("wanted", "gpu")):
         each = f"≥ {asked['population']:g}×" if on == "gpu" else ""
         lines.append(f"| {name} | {on.upper()} | | " + f"≥ {asked[on]:g}× | " * len(peers) + f"{each} |")
-    runs = dict.fromkeys((row["machine"], row["load"], row["date"], row["command"]) for row in result["rows"])
-    told = "".join(f"\n{machine}, mean load {load}; {date}; `{run}`.\n" for machine, load, date, run in runs)
+    told = ""
+    for machine, date, command in dict.fromkeys(
+        (row["machine"], row["date"], row["command"]) for row in result["rows"]
+    ):
+        loads = [row["load"] for row in result["rows"] if (row["machine"], row["command"]) == (machine, command)]
+        told += f"\n{machine}, mean load {min(loads)} to {max(loads)}; {date}; `{command}`.\n"
     return "\n".join(lines) + "\n" + told
 
 
