@@ -1,6 +1,6 @@
 """Text: sentences of film reviews, for or against, beside TF-IDF with logistic regression on the same rows.
 
-    GRADWISE_DATA=... python benchmarks/text.py --folds 4 5 6 7 8 9 --out text.json
+    GRADWISE_DATA=... python benchmarks/text.py --folds 4 5 6 7 8 9
 
 The 10,662 sentences of Pang and Lee (2005) in ten folds of fixed random order: each is tested by what was learned from
 the other nine, of which gradwise holds a tenth back as validation set. The recipe was chosen on folds 0 to 3.
@@ -12,6 +12,8 @@ import gzip
 import json
 import os
 import platform
+import shlex
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -59,25 +61,11 @@ def measure(method: str, train: tuple[Any, Any], test: tuple[Any, Any]) -> dict[
     return {"accuracy": float(np.mean(model.predict(list(test[0])) == test[1])), "seconds": round(seconds, 1)}
 
 
-def table(found: dict[str, Any]) -> str:
-    """The results as Markdown."""
-    lines = [
-        f"| sentence polarity, folds {', '.join(map(str, found['folds']))} | accuracy | seconds |",
-        "|---|---|---|",
-    ]
-    for method, each in found["methods"].items():
-        accuracy = np.array([one["accuracy"] for one in each])
-        spread = accuracy.std(ddof=1) / np.sqrt(len(accuracy)) if len(accuracy) > 1 else 0.0
-        seconds = np.mean([one["seconds"] for one in each])
-        lines.append(f"| {method} | {100 * accuracy.mean():.1f} ± {100 * spread:.1f} % | {seconds:.0f} |")
-    return "\n".join(lines)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folds", type=int, nargs="+", default=list(range(4, FOLDS)))
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=["average", "TF-IDF", "TF-IDF of pairs"])
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "text.json")
     options = parser.parse_args()
     texts, classes, fold = sentences()
     methods: dict[str, list[dict[str, float]]] = {method: [] for method in options.methods}
@@ -87,10 +75,9 @@ def main() -> None:
             methods[method].append(measure(method, train, test))
             print(number, method, methods[method][-1], flush=True)
     machine = f"{platform.machine()}, {os.cpu_count()} cores"
-    found = {"folds": options.folds, "machine": machine, "date": str(datetime.date.today()), "methods": methods}
-    if options.out:
-        options.out.write_text(json.dumps(found, indent=1) + "\n")
-    print(table(found))
+    command = "python " + shlex.join(["benchmarks/text.py", *sys.argv[1:]])
+    found = {"folds": options.folds, "methods": methods, "machine": machine, "command": command}
+    options.out.write_text(json.dumps(found | {"date": str(datetime.date.today())}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

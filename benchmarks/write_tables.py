@@ -138,6 +138,12 @@ def language(result: dict[str, Any]) -> str:
     for run in result["runs"]:
         cells = f"{run['valid_perplexity']:.1f} | {run['test_perplexity']:.1f} | {len(run['valid_by_epoch'])}"
         lines.append(f"| `{run['which']}` | {cells} | {run['training_seconds'] / 60:.0f} |")
+    lines += ["", "| setting | WordSim-353, pairs known | SimLex-999, pairs known | analogies right, known |"]
+    lines.append("|---|---|---|---|")
+    for run in result["runs"]:
+        pairs = [f"{run[name]['correlation']:.2f}, {run[name]['covered']}" for name in ("wordsim353", "simlex999")]
+        right = f"{run['analogies']['accuracy']:.0%}, {run['analogies']['covered']:,}"
+        lines.append(f"| `{run['which']}` | {' | '.join(pairs)} | {right} |")
     return "\n".join(lines) + "\n" + _source(result)
 
 
@@ -203,6 +209,24 @@ def images(result: dict[str, Any]) -> str:
         )
     commands = "`, `".join(dict.fromkeys(row["command"] for row in result["rows"]))
     return "\n".join(lines) + "\n" + _source({**result, "command": commands})
+
+
+def text(result: dict[str, Any]) -> str:
+    """Accuracies over folds, and the seconds of one."""
+    titles = {
+        "average": "gradwise, `AverageWords`",
+        "filters": "gradwise, `ConvolveWords`",
+        "gated units": "gradwise, `ReadWords`",
+        "TF-IDF": "TF-IDF and logistic regression (scikit-learn)",
+        "TF-IDF of pairs": "the same with pairs of words",
+    }
+    lines = ["| | accuracy, ± standard error | seconds of a processor |", "|---|---|---|"]
+    for method, each in result["methods"].items():
+        accuracy = [100 * one["accuracy"] for one in each]
+        spread = statistics.stdev(accuracy) / math.sqrt(len(accuracy)) if len(accuracy) > 1 else math.nan
+        seconds = statistics.mean(one["seconds"] for one in each)
+        lines.append(f"| {titles[method]} | {statistics.mean(accuracy):.1f} ± {spread:.1f} % | {seconds:.0f} |")
+    return "\n".join(lines) + "\n" + _source(result)
 
 
 def kinds(result: dict[str, Any]) -> str:
@@ -961,6 +985,7 @@ TABLES = {
     "images": images,
     "language": language,
     "kinds": kinds,
+    "text": text,
 }
 
 

@@ -31,11 +31,11 @@ from ..runtime.errors import RequestError
 from ..runtime.keys import coins
 from ..specs.contracts import AbstractModel
 from ..specs.dataset import InputLayout
-from ..specs.knobs import Spec, is_off, knob, switch
+from ..specs.knobs import Spec, is_off, switch
 from ..specs.networks import Network
 from ..specs.paths import Buffer
-from ..specs.priors import Choice, Uniform, ZeroOr
-from ..specs.schedules import AbstractSchedule, Constant, Noise
+from ..specs.priors import Choice
+from ..specs.schedules import AbstractSchedule, Constant, Noise, dropout_knob
 from ..specs.sparse.products import weighed
 from ..specs.sparse.rows import Rows, SparseRows, flat_rows
 from .activations import AbstractActivation, HardTanh, Identity, Rectifier, Sigmoid
@@ -263,15 +263,7 @@ class Mlp(AbstractModel):
     output_initial: AbstractInitial = Glorot()
     output_activation: AbstractActivation = Identity()
     normalisation: AbstractNormalisation = NoNorm()
-    dropout: float = knob(
-        0.1,
-        allowed="[0, 1)",
-        prior=ZeroOr(Uniform(0.1, 0.6)),
-        row="J3",
-        kind="capacity",
-        off=0.0,
-        about="the probability of dropping a hidden unit in an update",
-    )
+    dropout: float = dropout_knob(0.1, "a hidden unit")
     residual: bool = switch(
         False,
         allowed=(False, True),

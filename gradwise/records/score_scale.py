@@ -45,7 +45,7 @@ METRICS = {
     "probe_rmse": "RMSE of a linear probe",
 }
 _TO_THREE_PLACES = {"auc", "f1_macro", "precision_macro", "recall_macro", "average_precision"}
-_KINDS = {"relative": "relative error", "error": "error", "squared": "RMSE", "absolute": "absolute error"}
+_KINDS = {"relative": "relative score", "error": "error", "squared": "RMSE", "absolute": "absolute error"}
 _STANDARDISED = {"squared": "standardised error", "absolute": "standardised absolute error"}
 _SCORED = {"error_rate": "error", "rmse": "squared", "mae": "absolute", "log_loss": "loss"}  # metrics that are scores
 _PROBES = {"probe_error_rate": "error", "probe_rmse": "squared"}

@@ -11,8 +11,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PyTree, Scalar
 
-from .knobs import Spec
+from .knobs import Spec, knob
 from .paths import Buffer
+from .priors import Uniform, ZeroOr
 
 
 class AbstractSchedule(Spec):
@@ -47,6 +48,19 @@ class Noise(Buffer):
     """How much noise a layer adds in training, such as its dropout, and how that changes over the run."""
 
     schedule: AbstractSchedule = Constant()
+
+
+def dropout_knob(default: float, dropped: str) -> Any:
+    """The dropout of a network, the same knob in all of them; `dropped` says what an update may leave out."""
+    return knob(
+        default,
+        allowed="[0, 1)",
+        prior=ZeroOr(Uniform(0.1, 0.6)),
+        row="J3",
+        kind="capacity",
+        off=0.0,
+        about=f"the probability of dropping {dropped} in an update",
+    )
 
 
 def with_noise_of(model: Any, update: Int[Array, ""]) -> Any:

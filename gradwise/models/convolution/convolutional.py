@@ -18,9 +18,9 @@ from jaxtyping import Array, Key
 from ...runtime import keys
 from ...runtime.errors import RequestError
 from ...specs.contracts import AbstractModel
-from ...specs.knobs import check_whole, knob, switch
-from ...specs.priors import Choice, Uniform, ZeroOr
-from ...specs.schedules import AbstractSchedule, Constant
+from ...specs.knobs import check_whole, switch
+from ...specs.priors import Choice
+from ...specs.schedules import AbstractSchedule, Constant, dropout_knob
 from ..activations import AbstractActivation, Identity, Rectifier
 from ..initial_weights import AbstractInitial, Glorot
 from ..mlp import AbstractNormalisation, Mlp, NoNorm, as_widths, check_widths, dropout_of, layer_widths
@@ -67,15 +67,7 @@ class Convolutional(AbstractModel):
     initial: AbstractInitial = Glorot()
     output_initial: AbstractInitial = Glorot()
     output_activation: AbstractActivation = Identity()
-    dropout: float = knob(
-        0.1,
-        allowed="[0, 1)",
-        prior=ZeroOr(Uniform(0.1, 0.6)),
-        row="J3",
-        kind="capacity",
-        off=0.0,
-        about="the probability of dropping a feature or a dense unit in an update",
-    )
+    dropout: float = dropout_knob(0.1, "a feature or a dense unit")
     dropout_schedule: AbstractSchedule = Constant()
     widths: tuple[int, ...] = layer_widths(
         (64,), (), (64,), (128,), (256,), row="A12", about="units of the dense layers above the filters"

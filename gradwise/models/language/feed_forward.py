@@ -17,9 +17,9 @@ from jaxtyping import Array, Float, Key, PyTree
 from ...runtime import keys
 from ...runtime.errors import RequestError
 from ...specs.contracts import AbstractModel
-from ...specs.knobs import is_off, knob, switch
-from ...specs.priors import Choice, LogInteger, Uniform, ZeroOr
-from ...specs.schedules import AbstractSchedule, Constant, Noise
+from ...specs.knobs import is_off, switch
+from ...specs.priors import Choice, LogInteger
+from ...specs.schedules import AbstractSchedule, Constant, Noise, dropout_knob
 from ...specs.sparse.rows import Rows
 from ..activations import AbstractActivation, Tanh
 from ..initial_weights import AbstractInitial, GaussianWeights, Glorot
@@ -100,15 +100,7 @@ class FeedForwardLanguageModel(AbstractModel):
     embedding: AbstractInitial = GaussianWeights(0.1)
     initial: AbstractInitial = Glorot()
     output: AbstractWordOutput = FullSoftmax()
-    dropout: float = knob(
-        0.0,
-        allowed="[0, 1)",
-        prior=ZeroOr(Uniform(0.1, 0.6)),
-        row="J3",
-        kind="capacity",
-        off=0.0,
-        about="the probability of dropping an embedding's number or a hidden unit in an update",
-    )
+    dropout: float = dropout_knob(0.0, "an embedding's number or a hidden unit")
     dropout_schedule: AbstractSchedule = Constant()
 
     def __check_init__(self) -> None:

@@ -17,9 +17,9 @@ from jaxtyping import Array, Float, Key, PyTree
 
 from ...runtime import keys
 from ...specs.contracts import AbstractModel
-from ...specs.knobs import is_off, knob, switch
-from ...specs.priors import Choice, Uniform, ZeroOr
-from ...specs.schedules import AbstractSchedule, Constant, Noise
+from ...specs.knobs import is_off, switch
+from ...specs.priors import Choice
+from ...specs.schedules import AbstractSchedule, Constant, Noise, dropout_knob
 from ...specs.sparse.rows import Rows
 from ..initial_weights import AbstractInitial, GaussianWeights, Glorot
 from ..mlp import check_widths, layer_widths
@@ -105,15 +105,7 @@ class RecurrentLanguageModel(AbstractModel):
     initial: AbstractInitial = Glorot()
     embedding: AbstractInitial = GaussianWeights(0.1)
     output: AbstractWordOutput = FullSoftmax()
-    dropout: float = knob(
-        0.0,
-        allowed="[0, 1)",
-        prior=ZeroOr(Uniform(0.1, 0.6)),
-        row="J3",
-        kind="capacity",
-        off=0.0,
-        about="the probability of dropping a unit between layers, and before the first and the last",
-    )
+    dropout: float = dropout_knob(0.0, "a unit between layers, or before the first or after the last")
     dropout_schedule: AbstractSchedule = Constant()
 
     def __check_init__(self) -> None:

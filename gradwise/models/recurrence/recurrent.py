@@ -24,10 +24,10 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from ...runtime import keys
 from ...runtime.errors import RequestError
 from ...specs.contracts import AbstractModel
-from ...specs.knobs import is_off, knob, switch
+from ...specs.knobs import is_off, switch
 from ...specs.networks import Network
-from ...specs.priors import Choice, Uniform, ZeroOr
-from ...specs.schedules import AbstractSchedule, Constant, Noise
+from ...specs.priors import Choice
+from ...specs.schedules import AbstractSchedule, Constant, Noise, dropout_knob
 from ..activations import Identity
 from ..initial_weights import AbstractInitial, Glorot, normal
 from ..mlp import Linear, check_widths, dropped, layer_widths
@@ -175,15 +175,7 @@ class Recurrent(AbstractModel):
     pooling: AbstractStatePooling = LastState()
     initial: AbstractInitial = Glorot()
     output_initial: AbstractInitial = Glorot()
-    dropout: float = knob(
-        0.1,
-        allowed="[0, 1)",
-        prior=ZeroOr(Uniform(0.1, 0.6)),
-        row="J3",
-        kind="capacity",
-        off=0.0,
-        about="the probability of dropping a unit in an update",
-    )
+    dropout: float = dropout_knob(0.1, "a unit")
     dropout_schedule: AbstractSchedule = Constant()
 
     def __check_init__(self) -> None:

@@ -26,10 +26,10 @@ from ...runtime import keys
 from ...runtime.errors import RequestError
 from ...specs.contracts import AbstractModel
 from ...specs.dataset import InputLayout
-from ...specs.knobs import check_whole, is_off, knob, switch
+from ...specs.knobs import check_whole, is_off, switch
 from ...specs.networks import Network
-from ...specs.priors import Choice, Uniform, ZeroOr
-from ...specs.schedules import AbstractSchedule, Constant, Noise
+from ...specs.priors import Choice
+from ...specs.schedules import AbstractSchedule, Constant, Noise, dropout_knob
 from ...specs.trees.container import LEFT, SYMBOL, VECTOR
 from ..activations import Identity
 from ..initial_weights import AbstractInitial, Glorot, normal
@@ -144,15 +144,7 @@ class Recursive(AbstractModel):
     symbols: int = switch(0, allowed="[0, inf)", row="G11", kind="model", about="symbols; read off the data")
     initial: AbstractInitial = Glorot()
     output_initial: AbstractInitial = Glorot()
-    dropout: float = knob(
-        0.1,
-        allowed="[0, 1)",
-        prior=ZeroOr(Uniform(0.1, 0.6)),
-        row="J3",
-        kind="capacity",
-        off=0.0,
-        about="the probability of dropping a unit of the root in an update",
-    )
+    dropout: float = dropout_knob(0.1, "a unit of the root")
     dropout_schedule: AbstractSchedule = Constant()
 
     def __check_init__(self) -> None:

@@ -78,7 +78,7 @@ def _curve_words(curves: LearningCurves) -> str:
     beside = f"; training {name} there {write(there[0])}" if len(there) else ""
     unit = " The unit is the target's standard deviation: always predicting the mean would give about 1."
     if curves.scale.kind == "relative":
-        unit = " It is relative to that of the best constant, which makes 1."
+        unit = " It is relative to the best constant, which makes 1; errors of numbers are squared."
     return f"{said}{beside}." + (unit if curves.scale.kind in ("squared", "absolute", "relative") else "")
 
 
